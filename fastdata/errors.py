@@ -1,0 +1,75 @@
+"""Everything that fastdata raises on purpose.
+
+    FastdataError
+    |-- OptionError          an argument out of range, or contradicting another    (ValueError)
+    |-- SourceError          a source that is missing or holds no image            (ValueError)
+    |-- DestinationError     a destination that holds something else
+    |   `-- BusyError        another process is packing into it
+    |-- NotADatasetError     neither a packed data set nor a folder of images
+    |-- CorruptError         bytes on disk that are not what was written
+    |   |-- ManifestError    dataset.json
+    |   |-- CatalogError     the catalog
+    |   |-- ShardError       a shard is missing, truncated, or of another size
+    |   `-- SampleError      one sample's bytes do not match their CRC32C
+    |-- DecodeError          one image that cannot be decoded                      (ValueError)
+    |-- StalledError         a batch that does not arrive                          (TimeoutError)
+    `-- MissingExtraError    an optional package that is not installed             (ImportError)
+
+The command line turns CorruptError into exit code 1 and every other one into 2.
+"""
+
+
+class FastdataError(Exception):
+    """Base of every error that fastdata raises on purpose."""
+
+
+class OptionError(FastdataError, ValueError):
+    """An argument is out of range, or contradicts another one."""
+
+
+class SourceError(FastdataError, ValueError):
+    """The source of a pack is missing, unreadable, or holds no image."""
+
+
+class DestinationError(FastdataError):
+    """The destination holds something that a pack would destroy."""
+
+
+class BusyError(DestinationError):
+    """Another living process is packing into this destination."""
+
+
+class NotADatasetError(FastdataError):
+    """The path is neither a packed data set nor a folder of images."""
+
+
+class CorruptError(FastdataError):
+    """Bytes on disk are not the ones that were written."""
+
+
+class ManifestError(CorruptError):
+    """dataset.json is unreadable, altered, or of an unknown version."""
+
+
+class CatalogError(CorruptError):
+    """The catalog is truncated or does not match its checksums."""
+
+
+class ShardError(CorruptError):
+    """A shard is missing, truncated, or not the size that the manifest states."""
+
+
+class SampleError(CorruptError):
+    """The bytes of one sample do not match their CRC32C."""
+
+
+class DecodeError(FastdataError, ValueError):
+    """One image cannot be decoded."""
+
+
+class StalledError(FastdataError, TimeoutError):
+    """A batch did not arrive within the deadline; storage hangs, most likely."""
+
+
+class MissingExtraError(FastdataError, ImportError):
+    """A feature needs an optional package that is not installed."""
