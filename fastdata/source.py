@@ -1,0 +1,46 @@
+"""What the loaders need of a data set, however it is stored."""
+
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Ids = npt.NDArray[np.int64]
+
+
+class Source(Protocol):
+    """Random access to encoded samples by id; safe to use from many threads.
+
+    Attributes:
+        path: Where the data set lies.
+        kind: ``"folder"``, ``"tar"`` or ``"lmdb"``.
+        fingerprint: Hash of the content; two data sets with the same one give the same order.
+        classes: Names in the order of the labels.
+    """
+
+    path: Path
+    kind: str
+    fingerprint: str
+    classes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        """Number of samples."""
+
+    def rows(self, ids: Ids) -> npt.NDArray[Any]:
+        """(N,) structured array with label, width and height; sizes are 0 where unknown."""
+
+    def labels(self) -> npt.NDArray[np.int32]:
+        """Labels of all samples, (n,)."""
+
+    def keys(self, ids: Ids) -> list[str]:
+        """Names of N samples."""
+
+    def read(self, sample: int) -> bytes:
+        """Encoded image of one sample, verified where the data set has checksums."""
+
+    def read_fields(self, sample: int) -> dict[str, bytes]:
+        """Further fields of one sample by extension."""
+
+    def close(self) -> None:
+        """Release files; a later read opens them again."""
