@@ -1,0 +1,183 @@
+"""The catalog: one row a sample, mapped from the disk and checked where it is touched.
+
+Opening reads the header alone, so it takes the same time for 500 samples as for 500 million. A
+part's table of checksums is checked when the part is first touched, and each block of 64 KiB when
+it is first touched; what was never read is never checked, and what is read always was.
+"""
+
+import mmap
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fastdata.catalog_format import (
+    ABSENT,
+    FIELD,
+    PART_BITS,
+    PART_ROWS,
+    ROW,
+    Header,
+    decode_header,
+    header_bytes,
+)
+from fastdata.catalog_part import CatalogPart, Ids, Rows
+from fastdata.errors import CatalogError
+
+__all__ = ["ABSENT", "FIELD", "ROW", "Catalog"]
+
+
+class Catalog:
+    """Random access to the rows of a data set.
+
+    Safe to use from many threads, and in a forked child. Not to be pickled: open it anew.
+
+    Attributes:
+        field_names: Names of further fields that samples may have.
+    """
+
+    def __init__(self, header: Header, load: Callable[[int], memoryview], where: str) -> None:
+        self.field_names = header.fields
+        self._header = header
+        self._load = load
+        self._where = where
+        self._parts: list[CatalogPart | None] = [None] * len(header.parts)
+
+    @classmethod
+    def from_file(cls, path: Path) -> Self:
+        """Opens the catalog of a folder of shards.
+
+        Raises:
+            CatalogError: The file is missing, truncated, or its header is damaged.
+        """
+        try:
+            with path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                length = header_bytes(file.read(20), str(path))
+                if length > size:
+                    raise CatalogError(
+                        f"{path}: {size} bytes, shorter than the header of {length} bytes"
+                    )
+                file.seek(0)
+                header = decode_header(file.read(length), str(path))
+                stated = header.bytes + sum(map(header.part_bytes, range(len(header.parts))))
+                # Before the file is mapped: touching pages past its end kills the process.
+                if size != stated:
+                    raise CatalogError(f"{path}: {size} bytes, its header states {stated}")
+                mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        except OSError as error:
+            raise CatalogError(f"{path}: cannot read the catalog: {error.strerror}") from error
+        ends = [header.bytes]
+        for number in range(len(header.parts)):
+            ends.append(ends[-1] + header.part_bytes(number))
+        return cls(header, lambda number: mapped[ends[number] : ends[number + 1]], str(path))
+
+    @classmethod
+    def from_parts(cls, header: bytes, parts: Callable[[int], memoryview], where: str) -> Self:
+        """Opens a catalog whose header and parts are stored apart, as in an LMDB file.
+
+        Args:
+            header: The whole header.
+            parts: Gives a part by number; its buffer is used as it is for as long as the catalog
+                lives.
+            where: The file, for errors.
+
+        Raises:
+            CatalogError: The header is damaged.
+        """
+        return cls(decode_header(header, where), parts, where)
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        return self._header.rows
+
+    def rows(self, ids: npt.ArrayLike) -> Rows:
+        """Copies the rows of N samples.
+
+        Args:
+            ids: (N,) ids, each in [0, len(self)).
+
+        Returns:
+            (N,) array of dtype ``ROW``.
+
+        Raises:
+            IndexError: An id lies outside.
+            CatalogError: The bytes of a row do not match their checksum, here and below.
+        """
+        numbers = self._checked(ids)
+        out = np.empty(len(numbers), ROW)
+        for part, places, local in self._by_part(numbers):
+            out[places] = part.rows(local)
+        return out
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """Copies one column of all rows, (n,), for example ``"label"``."""
+        out = np.empty(len(self), ROW[name])
+        for number in range(len(self._parts)):
+            start = number << PART_BITS
+            out[start : start + PART_ROWS] = self._part(number).all_rows()[name]
+        return out
+
+    def keys(self, ids: npt.ArrayLike) -> list[str]:
+        """Keys of N samples; bytes that are not UTF-8 come as surrogates, as from os.fsdecode."""
+        return [text[0] for text in self._texts(ids)]
+
+    def names(self, ids: npt.ArrayLike) -> list[str]:
+        """Paths of N samples relative to the folder that was packed."""
+        return [text[1] for text in self._texts(ids)]
+
+    def field(self, name: str, ids: npt.ArrayLike) -> Rows:
+        """Copies where one further field of N samples lies.
+
+        Returns:
+            (N,) array of dtype ``FIELD``; the offset is ``ABSENT`` where a sample lacks the field.
+
+        Raises:
+            KeyError: The data set has no such field.
+        """
+        if name not in self.field_names:
+            raise KeyError(f"{self._where}: no field {name!r}, only {list(self.field_names)}")
+        section = self.field_names.index(name)
+        numbers = self._checked(ids)
+        out = np.empty(len(numbers), FIELD)
+        for part, places, local in self._by_part(numbers):
+            out[places] = part.field(section, local)
+        return out
+
+    def _texts(self, ids: npt.ArrayLike) -> list[tuple[str, str]]:
+        numbers = self._checked(ids)
+        out = [("", "")] * len(numbers)
+        for part, places, local in self._by_part(numbers):
+            for place, text in zip(places.tolist(), part.texts(local), strict=True):
+                key, name = text.decode("utf-8", "surrogateescape").split("\0")
+                out[place] = key, name
+        return out
+
+    def _checked(self, ids: npt.ArrayLike) -> Ids:
+        numbers = np.asarray(ids, np.int64).reshape(-1)
+        if numbers.size and (numbers.min() < 0 or numbers.max() >= len(self)):
+            raise IndexError(
+                f"ids must lie in [0, {len(self)}), found {numbers.min()} to {numbers.max()}"
+            )
+        return numbers
+
+    def _by_part(self, ids: Ids) -> Iterator[tuple[CatalogPart, Ids, Ids]]:
+        """Yields each part that the ids touch, their places among the ids, and their local ids."""
+        if len(self._parts) == 1:
+            yield self._part(0), np.arange(len(ids)), ids
+            return
+        numbers = ids >> PART_BITS
+        for number in np.unique(numbers).tolist():
+            places = np.flatnonzero(numbers == number)
+            yield self._part(number), places, ids[places] - (number << PART_BITS)
+
+    def _part(self, number: int) -> CatalogPart:
+        part = self._parts[number]
+        if part is None:
+            data = self._load(number)
+            # Two threads may both get here; they make equal parts and either may stay.
+            part = self._parts[number] = CatalogPart(self._header, number, data, self._where)
+        return part

@@ -1,0 +1,244 @@
+"""The manifest of a packed data set: dataset.json beside shards, an entry within an LMDB file.
+
+It is written last, so that its presence says the pack is whole. It holds no time and no absolute
+path: the same source and options give the same bytes on every machine. It has one spelling
+(sorted names, two spaces of indent, ASCII), and anything else is an error, so that no bit of it
+can change unseen.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from fastdata.errors import ManifestError, NotADatasetError
+from fastdata.files import temporary
+from fastdata.json_fields import JsonFields
+
+FILE_NAME = "dataset.json"
+CATALOG_NAME = "catalog.fdc"
+MARK_NAME = ".pack.json"  # in a folder whose pack has begun and not ended
+FORMAT = "fastdata"
+VERSION = 1
+
+Options = Mapping[str, bool | int | str | None]
+
+_SHARD_NAME = re.compile(r"shard-\d{6,}\.tar(\.tmp)?")
+_PLAIN_NAME = re.compile(r"[^/\\\0]*[^/\\\0.][^/\\\0]*")
+_ADVICE = "it is damaged or was edited: restore it, or pack again with --overwrite"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Size and digest of a file, or of what would be that file within an LMDB.
+
+    Attributes:
+        bytes: Its size.
+        digest: ``"sha256:..."`` of its content.
+    """
+
+    bytes: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Shard(Stored):
+    """One tar file, or one group of consecutive LMDB entries.
+
+    Attributes:
+        bytes: Size of the tar file; for a group, the bytes of its values together.
+        digest: Of the tar file; for a group, of its values in the order of their ids.
+        name: File name within the folder; for a group a name of the same shape.
+        samples: Number of samples; their ids follow on those of the shard before.
+        index: Digest of the index file for DALI beside the tar; None for a group.
+    """
+
+    name: str
+    samples: int
+    index: str | None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a packed data set holds.
+
+    Attributes:
+        kind: ``"tar"`` or ``"lmdb"``.
+        samples: Number of samples.
+        classes: Names of the classes in the order of their labels; empty for a flat folder.
+        class_counts: Samples of each class.
+        fields: Names of further fields that samples may have.
+        options: What the pack was told that changes its content.
+        source: Fingerprint of the folder that was packed.
+        skipped: How many files were left out, by reason.
+        shards: The shards, or groups, in the order of their ids.
+        catalog: The catalog.
+        fingerprint: Hash of the content: labels, classes, fields and the shards' digests.
+    """
+
+    kind: str
+    samples: int
+    classes: tuple[str, ...]
+    class_counts: tuple[int, ...]
+    fields: tuple[str, ...]
+    options: Options
+    source: str
+    skipped: Mapping[str, int]
+    shards: tuple[Shard, ...]
+    catalog: Stored
+    fingerprint: str
+
+    def encode(self) -> bytes:
+        """The content of dataset.json."""
+        content = {"format": FORMAT, "version": VERSION, **asdict(self)}
+        content["digest"] = _digest(_canonical(content))
+        return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode("ascii")
+
+
+def fingerprint(
+    classes: tuple[str, ...],
+    fields: tuple[str, ...],
+    shards: tuple[Shard, ...],
+    labels: str,
+) -> str:
+    """Hash of a data set's content, which its order and its resumed runs depend on.
+
+    Args:
+        classes: Names of the classes.
+        fields: Names of further fields.
+        shards: The shards; their digests count.
+        labels: SHA-256 of all labels as little-endian int32, in hexadecimal digits; in an LMDB no
+            other digest covers them.
+    """
+    content = {
+        "classes": classes,
+        "fields": fields,
+        "labels": labels,
+        "shards": [shard.digest for shard in shards],
+    }
+    return _digest(_canonical(content))
+
+
+def load(folder: Path) -> Manifest:
+    """Reads the manifest of a folder of shards.
+
+    Raises:
+        NotADatasetError: The path is no folder of shards.
+        ManifestError: dataset.json is damaged, or missing beside shards: an unfinished pack.
+    """
+    path = folder / FILE_NAME
+    try:
+        data = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise absent(folder) from None
+    except OSError as error:
+        raise ManifestError(f"{path}: cannot read the manifest: {error.strerror}") from error
+    return parse(data, str(path))
+
+
+def parse(data: bytes, where: str) -> Manifest:
+    """Reads and checks a manifest.
+
+    Args:
+        data: Its bytes.
+        where: The file, for errors.
+
+    Raises:
+        ManifestError: It is not, to the byte, a manifest that this version writes.
+    """
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ManifestError(f"{where}: not JSON ({error}); {_ADVICE}") from None
+    reader = JsonFields(where, content, ManifestError, _ADVICE)
+    if reader.take("format", str) != FORMAT:
+        raise ManifestError(f"{where}: not a manifest of fastdata; {_ADVICE}")
+    version = reader.take("version", int)
+    if version != VERSION:
+        raise ManifestError(f"{where}: version {version}, this program reads version {VERSION}")
+    reader.digest("digest")
+    manifest = _manifest(reader)
+    # One comparison checks the digest and the spelling of everything else.
+    if manifest.encode() != data:
+        raise ManifestError(f"{where}: does not match its digest; {_ADVICE}")
+    if problem := _contradiction(manifest):
+        raise ManifestError(f"{where}: {problem}; {_ADVICE}")
+    return manifest
+
+
+def _manifest(reader: JsonFields) -> Manifest:
+    catalog = reader.inner("catalog", reader.take("catalog", dict))
+    shards = reader.list_of("shards", dict)
+    manifest = Manifest(
+        kind=reader.take("kind", str),
+        samples=reader.count("samples"),
+        classes=reader.list_of("classes", str),
+        class_counts=reader.list_of("class_counts", int),
+        fields=reader.list_of("fields", str),
+        options=reader.take("options", dict),
+        source=reader.digest("source"),
+        skipped=reader.take("skipped", dict),
+        shards=tuple(
+            _shard(reader.inner(f"shard {number}", shard)) for number, shard in enumerate(shards)
+        ),
+        catalog=Stored(catalog.count("bytes"), catalog.digest("digest")),
+        fingerprint=reader.digest("fingerprint"),
+    )
+    catalog.end()
+    reader.end()
+    return manifest
+
+
+def _shard(reader: JsonFields) -> Shard:
+    index = reader.digest_or_none("index")
+    shard = Shard(
+        name=reader.take("name", str),
+        samples=reader.count("samples"),
+        bytes=reader.count("bytes"),
+        digest=reader.digest("digest"),
+        index=index,
+    )
+    reader.end()
+    return shard
+
+
+def _contradiction(manifest: Manifest) -> str | None:
+    """What no pack would have written, although the digest is right."""
+    if manifest.kind not in ("tar", "lmdb"):
+        return f"kind {manifest.kind!r} is neither tar nor lmdb"
+    if sum(shard.samples for shard in manifest.shards) != manifest.samples:
+        return f"the shards do not hold {manifest.samples} samples together"
+    if len(manifest.class_counts) != len(manifest.classes):
+        return f"{len(manifest.class_counts)} class_counts for {len(manifest.classes)} classes"
+    for shard in manifest.shards:
+        # A name is never a path: a crafted manifest must not lead a reader out of the folder.
+        if not _PLAIN_NAME.fullmatch(shard.name):
+            return f"shard name {shard.name!r} is not a plain file name"
+    if any(type(count) is not int for count in manifest.skipped.values()):
+        return "skipped must hold numbers"
+    return None
+
+
+def absent(folder: Path) -> ManifestError | NotADatasetError:
+    """The error that a path without a manifest deserves."""
+    again = "run the same fastdata pack again"
+    if not folder.exists():
+        if temporary(folder).exists():
+            return ManifestError(f"{folder}: unfinished pack; {again}")
+        return NotADatasetError(f"{folder}: no such file or folder")
+    if not folder.is_dir():
+        return NotADatasetError(f"{folder}: not a folder of shards")
+    names = [entry.name for entry in folder.iterdir()]
+    if MARK_NAME in names or any(map(_SHARD_NAME.fullmatch, names)):
+        return ManifestError(f"{folder}: unfinished pack (no {FILE_NAME}); {again}")
+    return NotADatasetError(f"{folder}: neither {FILE_NAME} nor shards; pack it first")
+
+
+def _canonical(content: Mapping[str, object]) -> bytes:
+    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode("ascii")
+
+
+def _digest(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
