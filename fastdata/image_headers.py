@@ -1,0 +1,165 @@
+"""Sizes from the headers of PNG, WebP, BMP, GIF and TIFF.
+
+Each reader takes the whole file and returns (width, height, components). It reads as far as it can
+tell a whole file from a truncated one without decoding, and may raise ``struct.error`` or
+``IndexError`` where the file ends within a header: ``fastdata.probe`` turns both into a
+``DecodeError``.
+"""
+
+import struct
+import zlib
+
+from fastdata.errors import DecodeError
+
+Size = tuple[int, int, int]
+"""Width, height and components of an image."""
+
+_PNG_COMPONENTS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # by colour type; 3 is an index into a palette
+
+
+def _truncated(kind: str, size: int, needed: int) -> DecodeError:
+    return DecodeError(f"truncated {kind}: {size} bytes of at least {needed}")
+
+
+def read_png(data: memoryview) -> Size:
+    """Read IHDR, and follow the chunks to IEND."""
+    length, name = struct.unpack_from(">I4s", data, 8)
+    if (length, name) != (13, b"IHDR"):
+        raise DecodeError("damaged PNG: its first chunk is not IHDR")
+    width, height, _, colour_type = struct.unpack_from(">IIBB", data, 16)
+    (crc,) = struct.unpack_from(">I", data, 29)
+    if zlib.crc32(data[12:29]) != crc:
+        raise DecodeError("damaged PNG: IHDR does not match its CRC")
+    if colour_type not in _PNG_COMPONENTS:
+        raise DecodeError(f"damaged PNG: there is no colour type {colour_type}")
+    at = 33
+    while name != b"IEND":
+        length, name = struct.unpack_from(">I4s", data, at)
+        at += 12 + length
+        if at > len(data):
+            raise _truncated("PNG", len(data), at)
+    return width, height, _PNG_COMPONENTS[colour_type]
+
+
+def read_gif(data: memoryview) -> Size:
+    """Read the logical screen, and follow the blocks to the end of the first frame."""
+    width, height, flags = struct.unpack_from("<HHB", data, 6)
+    at = 13 + _gif_palette(flags)
+    while data[at] == 0x21:  # extensions
+        at = _gif_blocks(data, at + 2)
+    if data[at] != 0x2C:
+        raise DecodeError("damaged GIF: it holds no frame")
+    flags = data[at + 9]
+    _gif_blocks(data, at + 11 + _gif_palette(flags))  # past the descriptor and the code size
+    return width, height, 1
+
+
+def _gif_palette(flags: int) -> int:
+    return 3 << ((flags & 7) + 1) if flags & 0x80 else 0
+
+
+def _gif_blocks(data: memoryview, at: int) -> int:
+    """Return the offset behind the sub-blocks that start at ``at``."""
+    while data[at]:
+        at += 1 + data[at]
+    return at + 1
+
+
+def read_bmp(data: memoryview) -> Size:
+    """Read the DIB header; where pixels are uncompressed, ask for all of them."""
+    pixels_at, header_size = struct.unpack_from("<II", data, 10)
+    if header_size == 12:
+        width, height, _, bits = struct.unpack_from("<HHHH", data, 18)
+        compression = 0
+    elif header_size >= 40:
+        width, height, _, bits, compression = struct.unpack_from("<iiHHI", data, 18)
+        height = abs(height)  # negative: the top row comes first
+    else:
+        raise DecodeError(f"damaged BMP: a header of {header_size} bytes")
+    if bits not in (1, 4, 8, 16, 24, 32):
+        raise DecodeError(f"damaged BMP: {bits} bits per pixel")
+    packed = compression not in (0, 3, 6)  # not plain, nor plain with bit masks
+    row = (width * bits + 31) // 32 * 4
+    needed = pixels_at + (1 if packed else row * height)
+    if needed > len(data):
+        raise _truncated("BMP", len(data), needed)
+    return width, height, {24: 3, 32: 4}.get(bits, 3 if bits == 16 else 1)
+
+
+def read_webp(data: memoryview) -> Size:
+    """Read the size from the first chunk; where that is VP8X, look for a frame behind it."""
+    riff_size, name = struct.unpack_from("<I4x4s", data, 4)
+    if riff_size + 8 > len(data):
+        raise _truncated("WebP", len(data), riff_size + 8)
+    if name == b"VP8 ":
+        tag, start_code, width, height = struct.unpack_from("<B2x3sHH", data, 20)
+        if tag & 1 or start_code != b"\x9d\x01\x2a":
+            raise DecodeError("damaged WebP: it does not start with a key frame")
+        return width & 0x3FFF, height & 0x3FFF, 3  # two bits above are a hint for scaling
+    if name == b"VP8L":
+        signature, bits = struct.unpack_from("<BI", data, 20)
+        if signature != 0x2F or bits >> 29:
+            raise DecodeError("damaged WebP: a lossless frame without its signature")
+        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF), 3 + (bits >> 28 & 1)
+    if name == b"VP8X":
+        flags, width, height = struct.unpack_from("<B3x3s3s", data, 20)
+        _find_webp_frame(data, riff_size + 8)
+        sides = (1 + int.from_bytes(side, "little") for side in (width, height))
+        return *sides, 3 + (flags >> 4 & 1)
+    raise DecodeError(f"damaged WebP: its first chunk is {name!r}")
+
+
+def _find_webp_frame(data: memoryview, end: int) -> None:
+    at = 12
+    while at + 8 <= end:
+        name, length = struct.unpack_from("<4sI", data, at)
+        at += 8 + length + (length & 1)
+        if name in (b"VP8 ", b"VP8L", b"ANMF") and at <= end:
+            return
+    raise DecodeError("damaged WebP: it holds no whole frame")
+
+
+_TIFF_TYPES = {1: "B", 3: "H", 4: "I"}  # BYTE, SHORT and LONG; sizes come in no other type
+_TIFF_TYPE_SIZES = (0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8)
+_TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_SAMPLES = 256, 257, 277
+_TIFF_STRIPS, _TIFF_STRIP_BYTES, _TIFF_TILES, _TIFF_TILE_BYTES = 273, 279, 324, 325
+_TIFF_WANTED = frozenset(
+    {_TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_SAMPLES, _TIFF_STRIPS, _TIFF_STRIP_BYTES}
+    | {_TIFF_TILES, _TIFF_TILE_BYTES}
+)
+
+
+def read_tiff(data: memoryview) -> Size:
+    """Read the first directory, and check that the strips or tiles that it lists are there."""
+    order = "<" if data[0] == 0x49 else ">"
+    version, at = struct.unpack_from(order + "HI", data, 2)
+    if version == 43:
+        raise DecodeError("BigTIFF, which is not supported")
+    tags = _tiff_directory(data, order, at)
+    offsets = tags.get(_TIFF_STRIPS) or tags.get(_TIFF_TILES, ())
+    lengths = tags.get(_TIFF_STRIP_BYTES) or tags.get(_TIFF_TILE_BYTES, ())
+    if not offsets or len(offsets) != len(lengths):
+        raise DecodeError("damaged TIFF: it does not say where its pixels are")
+    needed = max(map(sum, zip(offsets, lengths, strict=True)))
+    if needed > len(data):
+        raise _truncated("TIFF", len(data), needed)
+    width, height = (tags.get(tag, (0,))[0] for tag in (_TIFF_WIDTH, _TIFF_HEIGHT))
+    return width, height, tags.get(_TIFF_SAMPLES, (1,))[0]
+
+
+def _tiff_directory(data: memoryview, order: str, at: int) -> dict[int, tuple[int, ...]]:
+    """Read the values of the tags that a size needs, and check that all others are there."""
+    (entries,) = struct.unpack_from(order + "H", data, at)
+    end = at + 2 + 12 * entries + 4  # an offset to the next directory follows
+    tags: dict[int, tuple[int, ...]] = {}
+    for entry in range(at + 2, end - 4, 12):
+        tag, kind, count, value_at = struct.unpack_from(order + "HHII", data, entry)
+        size = count * _TIFF_TYPE_SIZES[kind] if kind < len(_TIFF_TYPE_SIZES) else 0
+        if size <= 4:  # short enough for the entry, which has it instead of an offset
+            value_at = entry + 8
+        end = max(end, value_at + size)
+        if tag in _TIFF_WANTED and kind in _TIFF_TYPES and count:
+            tags[tag] = struct.unpack_from(f"{order}{count}{_TIFF_TYPES[kind]}", data, value_at)
+    if end > len(data):
+        raise _truncated("TIFF", len(data), end)
+    return tags

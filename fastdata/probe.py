@@ -1,0 +1,125 @@
+"""What an encoded image is, and how large, from its header alone.
+
+Files are known by their content: a PNG named .jpg is a PNG.
+"""
+
+import importlib
+import struct
+from types import ModuleType
+from typing import NamedTuple
+
+from fastdata.errors import DecodeError
+from fastdata.image_headers import read_bmp, read_gif, read_png, read_tiff, read_webp
+from fastdata.jpeg_header import JpegHeader, read_jpeg_header
+from fastdata.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS, check_pixels
+
+__all__ = ["EXTENSIONS", "FORMATS", "MAX_PIXELS", "ImageInfo", "core", "probe"]
+
+FORMATS = ("unknown", "jpeg", "png", "webp", "bmp", "gif", "tiff")
+"""Names of formats; the index of one is its code in a catalog, so the order never changes."""
+
+EXTENSIONS = {
+    "jpeg": "jpg",
+    "png": "png",
+    "webp": "webp",
+    "bmp": "bmp",
+    "gif": "gif",
+    "tiff": "tif",
+}
+"""The extension that a member of a shard has, by format."""
+
+_READERS = {
+    "png": read_png,
+    "webp": read_webp,
+    "bmp": read_bmp,
+    "gif": read_gif,
+    "tiff": read_tiff,
+}
+
+
+class ImageInfo(NamedTuple):
+    """What a header says of an image.
+
+    Attributes:
+        format: One of ``FORMATS``.
+        width: In pixels, as stored: EXIF orientation is not applied.
+        height: In pixels, as stored.
+        components: Channels as they are stored: 1 for gray and for an index into a palette, 2 for
+            gray with alpha, 3 for colour, 4 for colour with alpha and for CMYK.
+        sampling: Chroma sampling of a JPEG, ``"4:2:0"`` and the like, ``"4:0:0"`` for gray, the
+            factors of every component for rare ones; empty for other formats.
+        progressive: Whether it is a progressive JPEG.
+        restart_interval: MCUs between a JPEG's restart markers; 0 where there are none.
+    """
+
+    format: str
+    width: int
+    height: int
+    components: int
+    sampling: str = ""
+    progressive: bool = False
+    restart_interval: int = 0
+
+
+def _import_core() -> ModuleType | None:
+    try:
+        return importlib.import_module("fastdata._core")
+    except ImportError:  # there was no compiler, no Python.h or no libjpeg-turbo
+        return None
+
+
+_CORE = _import_core()
+
+
+def core() -> ModuleType | None:
+    """Return the native core, or None where it could not be built or loaded."""
+    return _CORE
+
+
+def probe(data: bytes | memoryview) -> ImageInfo:
+    """Tell the format and the size of an encoded image without decoding it.
+
+    Args:
+        data: The whole file; a memoryview is of contiguous bytes.
+
+    Raises:
+        DecodeError: It is no image of a known format, or one that is truncated, damaged, over a
+            limit, or of a kind that cannot be decoded.
+    """
+    view = memoryview(data)
+    name = _sniff(bytes(view[:16]))
+    if name == "jpeg":
+        header = _read_jpeg(data)
+        return ImageInfo(name, *header[:5], header.restart_interval)
+    try:
+        width, height, components = _READERS[name](view)
+    except (struct.error, IndexError):
+        raise DecodeError(f"truncated {name.upper()}: {len(view)} bytes end in a header") from None
+    check_pixels(width, height)
+    return ImageInfo(name, width, height, components)
+
+
+def _sniff(head: bytes) -> str:
+    """Return the format that the first 16 bytes announce."""
+    if head.startswith(b"\xff\xd8\xff"):
+        return "jpeg"
+    if head.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "png"
+    if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
+        return "webp"
+    if head.startswith((b"GIF87a", b"GIF89a")):
+        return "gif"
+    if head.startswith((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")):  # + is BigTIFF
+        return "tiff"
+    if head.startswith(b"BM"):
+        return "bmp"
+    if not head:
+        raise DecodeError("not an image: it is empty")
+    names = ", ".join(sorted(name.upper() for name in EXTENSIONS))
+    raise DecodeError(f"not an image: it starts with {head[:8]!r}, which is none of {names}")
+
+
+def _read_jpeg(data: bytes | memoryview) -> JpegHeader:
+    if _CORE is None:
+        return read_jpeg_header(data)
+    return JpegHeader(*_CORE.probe_jpeg(data, MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS))
