@@ -1,0 +1,1 @@
+"""From folders of images to packed data sets."""

@@ -1,0 +1,61 @@
+"""Fixtures for every test file."""
+
+import os
+from pathlib import Path
+from types import ModuleType
+
+import cv2
+import numpy as np
+import pytest
+
+from fastdata import probe
+from fastdata.converters.pack import pack
+
+_CLASSES = ("ant", "bee", "cat")
+
+
+@pytest.fixture(scope="session")
+def native_core() -> ModuleType:
+    """The native core; tests that need it skip without it, or fail where it is required (CI)."""
+    module = probe.core()
+    if module is None:
+        reason = "the native core was not built: `pip install -v -e .` shows why"
+        if os.environ.get("FASTDATA_REQUIRE_CORE"):
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+    return module
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """23 JPEGs of different sizes in 3 classes; image i is called i, of class i % 3, gray 10 i."""
+    root = tmp_path_factory.mktemp("images")
+    for number in range(23):
+        path = root / _CLASSES[number % 3] / f"{number:03}.jpg"
+        path.parent.mkdir(exist_ok=True)
+        pixels = np.full((40 + number, 60 - number, 3), 10 * number, np.uint8)
+        assert cv2.imwrite(str(path), pixels, [cv2.IMWRITE_JPEG_QUALITY, 98])
+    return root
+
+
+@pytest.fixture(scope="session")
+def shards(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same images as several tar shards."""
+    path = tmp_path_factory.mktemp("packed") / "shards"
+    assert pack(folder, path, shard_size=15_000).shards > 2
+    return path
+
+
+@pytest.fixture(scope="session")
+def lmdb_file(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same images as one LMDB file."""
+    path = tmp_path_factory.mktemp("packed") / "images.lmdb"
+    pack(folder, path)
+    return path
+
+
+@pytest.fixture(params=["folder", "shards", "lmdb_file"])
+def dataset(request: pytest.FixtureRequest) -> Path:
+    """The same images in each of the three ways to store them."""
+    path: Path = request.getfixturevalue(request.param)
+    return path
