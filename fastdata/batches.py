@@ -50,9 +50,10 @@ class BatchPlan:
                 f"rank must lie in [0, world_size), found rank {self.rank} of {self.world_size}"
             )
         if len(self) == 0:
+            ranks = f" on each of {self.world_size} ranks" if self.world_size > 1 else ""
             raise OptionError(
-                f"{self.samples} samples make no batch of {self.batch_size} x {self.world_size} "
-                f"ranks; lower batch_size or set drop_last=False"
+                f"{self.samples} samples make no batch of {self.batch_size}{ranks}; "
+                "lower batch_size or set drop_last=False"
             )
 
     @property

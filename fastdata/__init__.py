@@ -1,0 +1,81 @@
+"""High-throughput image data loading for PyTorch: exact, from standard files.
+
+    import fastdata as fd
+
+    fd.pack("./imgs", "train/")
+    loader = fd.Loader("train/", 256, crop=fd.RandomResizedCrop(224), flip=0.5, device="cuda")
+
+Importing this package imports neither torch nor OpenCV; the names below do when they are used.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from fastdata import errors
+
+if TYPE_CHECKING:
+    from fastdata.batch import Batch
+    from fastdata.converters.pack import PackReport, pack
+    from fastdata.crop import CenterCrop, RandomResizedCrop
+    from fastdata.loaders.datasets import (
+        FolderDataset,
+        LMDBDataset,
+        SampleDataset,
+        TarDataset,
+    )
+    from fastdata.loaders.datasets import open_dataset as open
+    from fastdata.loaders.loader import Loader
+    from fastdata.normalize import IMAGENET, Normalization
+    from fastdata.sample import Sample
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "IMAGENET",
+    "Batch",
+    "CenterCrop",
+    "FolderDataset",
+    "LMDBDataset",
+    "Loader",
+    "Normalization",
+    "PackReport",
+    "RandomResizedCrop",
+    "Sample",
+    "SampleDataset",
+    "TarDataset",
+    "errors",
+    "open",
+    "pack",
+]
+
+_HOMES = {
+    "Batch": "batch",
+    "CenterCrop": "crop",
+    "FolderDataset": "loaders.datasets",
+    "IMAGENET": "normalize",
+    "LMDBDataset": "loaders.datasets",
+    "Loader": "loaders.loader",
+    "Normalization": "normalize",
+    "PackReport": "converters.pack",
+    "RandomResizedCrop": "crop",
+    "Sample": "sample",
+    "SampleDataset": "loaders.datasets",
+    "TarDataset": "loaders.datasets",
+    "open": "loaders.datasets",
+    "pack": "converters.pack",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used (PEP 562): torch alone takes seconds."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"{__name__}.{_HOMES[name]}")
+    value = getattr(module, "open_dataset" if name == "open" else name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Public names."""
+    return sorted([*__all__, "__version__"])

@@ -1,0 +1,202 @@
+"""Samples for people who keep their own transforms: torch's IterableDataset over any data set.
+
+The fast way to train is :class:`fastdata.Loader`; these are for ``torch.utils.data.DataLoader``.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, TypedDict, Unpack
+
+import numpy as np
+import torch
+import torch.distributed
+from torch.utils.data import IterableDataset, get_worker_info
+
+from fastdata import order
+from fastdata.decode import decode
+from fastdata.errors import DecodeError, OptionError
+from fastdata.loaders.folder_reader import FolderSource
+from fastdata.loaders.lmdb_reader import LMDBSource
+from fastdata.loaders.open_source import AnySource, open_source, source_class
+from fastdata.loaders.tar_reader import TarSource
+from fastdata.sample import Sample
+
+_AHEAD = 64  # samples whose order and catalog rows are looked up together
+
+
+class SampleDataset(IterableDataset[Any]):
+    """Samples of one data set, one by one or in batches.
+
+    Ranks and DataLoader workers share the epoch out among them: each sample comes exactly once.
+
+        rank r of W           takes positions r, r + W, r + 2 W, ... of the epoch's order
+        worker k of K         takes every K-th sample of its rank, or every K-th batch
+
+    With ``batch_size`` the dataset itself batches and workers deal out whole batches, so that
+    ``DataLoader(dataset, batch_size=None, num_workers=K)`` yields the same batches in the same
+    order for any K. If DataLoader batches instead, each worker ends with a short batch of its own,
+    and ``len`` of the DataLoader, which assumes one short batch in all, is too low.
+
+    Attributes:
+        source: The data set itself: ``source.classes``, ``source.labels()``, random access.
+    """
+
+    _open: Callable[[str | os.PathLike[str]], AnySource] = staticmethod(open_source)
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        decode: bool = True,
+        transform: Callable[[Sample], Any] | None = None,
+        shuffle: bool = False,
+        seed: int = 0,
+        batch_size: int | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+    ) -> None:
+        """Open a data set; no sample is read yet.
+
+        Args:
+            path: Folder of tar shards, ``.lmdb`` file, or folder of images.
+            decode: Decode images to RGB arrays (H, W, 3), uint8; otherwise they stay bytes.
+            transform: Applied to each :class:`Sample`; what it returns is yielded instead.
+            shuffle: The epoch's permutation; otherwise the order of the data set.
+            seed: Keys the order.
+            batch_size: Yield lists of so many samples, the last one shorter.
+            rank: This rank; None takes it from torch.distributed where that is initialised.
+            world_size: Number of ranks; None likewise.
+
+        Raises:
+            NotADatasetError: ``path`` holds no data set of this kind.
+            CorruptError: It is damaged.
+            OptionError: An argument is out of range.
+        """
+        if batch_size is not None and batch_size < 1:
+            raise OptionError(f"batch_size must be 1 or more, found {batch_size}")
+        if (rank is None) != (world_size is None):
+            raise OptionError("rank and world_size go together; give both or neither")
+        if rank is not None and world_size is not None and not 0 <= rank < world_size:
+            raise OptionError(f"rank must lie in [0, world_size), found {rank} of {world_size}")
+        self.source = self._open(path)
+        self._decode = decode
+        self._transform = transform
+        self._shuffle = shuffle
+        self._seed = seed
+        self._batch_size = batch_size
+        self._ranks = None if rank is None or world_size is None else (rank, world_size)
+        # in shared memory, so that workers that live for many epochs see it change
+        self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the passes that begin from now on, in all workers."""
+        if epoch < 0:
+            raise OptionError(f"epoch must be 0 or more, found {epoch}")
+        self._epoch.fill_(epoch)
+
+    def __len__(self) -> int:
+        """Samples of this rank, or its batches where ``batch_size`` is given."""
+        samples = len(self._positions())
+        return samples if self._batch_size is None else -(-samples // self._batch_size)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Begin a pass over the part of this rank and worker."""
+        positions = self._positions()
+        info = get_worker_info()
+        worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
+        epoch = int(self._epoch)
+        if self._batch_size is None:
+            mine = positions[worker::workers]
+            for start in range(0, len(mine), _AHEAD):
+                yield from self._samples(mine[start : start + _AHEAD], epoch)
+        else:
+            step = self._batch_size
+            for start in range(worker * step, len(positions), workers * step):
+                yield list(self._samples(positions[start : start + step], epoch))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Take the rank along to a spawned worker, where torch.distributed is not initialised."""
+        return {**self.__dict__, "_ranks": self._rank_and_world_size()}
+
+    def _positions(self) -> range:
+        """Positions of this rank in the epoch's order."""
+        rank, world_size = self._rank_and_world_size()
+        return range(rank, len(self.source), world_size)
+
+    def _samples(self, positions: range, epoch: int) -> Iterator[Any]:
+        ids = np.array(positions, np.int64)
+        if self._shuffle:
+            key = order.epoch_key(self.source.fingerprint, self._seed, epoch)
+            ids = order.permutation(ids, len(self.source), key)
+        labels = self.source.rows(ids)["label"].tolist()
+        for parts in zip(ids.tolist(), self.source.keys(ids), labels, strict=True):
+            yield self._sample(*parts)
+
+    def _sample(self, number: int, key: str, label: int) -> Any:
+        image: Any = self.source.read(number)
+        if self._decode:
+            try:
+                image = decode(image)
+            except DecodeError as error:
+                raise DecodeError(f"{self.source.path}: sample {key!r}: {error}") from error
+        sample = Sample(key, label, image, self.source.read_fields(number), number)
+        return sample if self._transform is None else self._transform(sample)
+
+    def _rank_and_world_size(self) -> tuple[int, int]:
+        if self._ranks is not None:
+            return self._ranks
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            return torch.distributed.get_rank(), torch.distributed.get_world_size()
+        return 0, 1
+
+
+class TarDataset(SampleDataset):
+    """Samples of a folder of tar shards that fastdata packed."""
+
+    _open = TarSource
+
+
+class LMDBDataset(SampleDataset):
+    """Samples of an LMDB file that fastdata packed."""
+
+    _open = LMDBSource
+
+
+class FolderDataset(SampleDataset):
+    """Samples of a folder of images as it is, with class folders or without."""
+
+    _open = FolderSource
+
+
+class DatasetOptions(TypedDict, total=False):
+    """The options of :class:`SampleDataset`."""
+
+    decode: bool
+    transform: Callable[[Sample], Any] | None
+    shuffle: bool
+    seed: int
+    batch_size: int | None
+    rank: int | None
+    world_size: int | None
+
+
+_DATASETS: dict[type[AnySource], type[SampleDataset]] = {
+    TarSource: TarDataset,
+    LMDBSource: LMDBDataset,
+    FolderSource: FolderDataset,
+}
+
+
+def open_dataset(path: str | os.PathLike[str], **options: Unpack[DatasetOptions]) -> SampleDataset:
+    """Open whatever data set lies at a path; ``fastdata.open`` is this function.
+
+    Args:
+        path: Folder of tar shards, ``.lmdb`` file, or folder of images.
+        **options: Those of :class:`SampleDataset`.
+
+    Raises:
+        NotADatasetError: There is none.
+        CorruptError: It is damaged.
+        OptionError: An option is out of range.
+    """
+    return _DATASETS[source_class(path)](path, **options)

@@ -1,0 +1,61 @@
+"""Random access to the samples of an LMDB file."""
+
+import os
+from pathlib import Path
+
+from fastdata.catalog import Catalog
+from fastdata.errors import CatalogError
+from fastdata.lmdb_file import (
+    CATALOG_KEY,
+    LMDBFile,
+    open_file,
+    part_key,
+    read_manifest,
+    sample_key,
+)
+from fastdata.loaders.packed import PackedSource
+
+
+class LMDBSource(PackedSource):
+    """Samples of an LMDB file; see :class:`fastdata.source.Source`.
+
+    The catalog's parts are copied out of the file when they are first touched: buffers into the
+    map would dangle once the environment is closed before a fork.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Read manifest and catalog header.
+
+        Raises:
+            NotADatasetError: There is no such file, or it is an LMDB that fastdata did not write.
+            ManifestError: The manifest is damaged.
+            CatalogError: The catalog is damaged.
+            ShardError: The file is truncated.
+        """
+        file = Path(os.path.abspath(path))
+        self._lmdb = open_file(file)
+        manifest = read_manifest(self._lmdb)
+        header = self._lmdb.get(CATALOG_KEY)
+        if header is None:
+            raise CatalogError(f"{file}: holds no catalog; restore the file, or pack again")
+        lmdb = self._lmdb
+        super().__init__(
+            file,
+            manifest,
+            Catalog.from_parts(header, lambda number: _part(lmdb, file, number), str(file)),
+        )
+
+    def close(self) -> None:
+        """Close the file for all its readers in this process; a later read opens it again."""
+        self._lmdb.close()
+
+    def _bytes(self, sample: int, shard: int, offset: int, length: int) -> bytes:  # noqa: ARG002
+        value = self._lmdb.get(sample_key(sample)) or b""
+        return value[offset : offset + length]
+
+
+def _part(lmdb: LMDBFile, file: Path, number: int) -> memoryview:
+    part = lmdb.get(part_key(number))
+    if part is None:
+        raise CatalogError(f"{file}: holds no catalog part {number}; restore it, or pack again")
+    return memoryview(part)

@@ -1,0 +1,260 @@
+"""Batches for training: the fast way through a data set."""
+
+import os
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fastdata import cores, order
+from fastdata.batch import Batch
+from fastdata.batches import BatchPlan
+from fastdata.crop import CenterCrop, Crop
+from fastdata.errors import OptionError, StalledError
+from fastdata.fill import Fill, Filler
+from fastdata.loaders.open_source import open_source
+from fastdata.normalize import IMAGENET, Normalization, Normalize
+from fastdata.slots import Ring
+from fastdata.source import Ids
+from fastdata.transfer import InFlight, Transfer
+
+_DEADLINE = 600.0  # seconds; far beyond any decode, so that only hanging storage meets it
+
+
+class _Pending(NamedTuple):
+    """A batch that was begun ahead of time."""
+
+    epoch: int
+    number: int
+    ids: Ids
+    fill: Fill[InFlight]
+
+
+class Loader:
+    """Batches of decoded, cropped and, on a device, normalised images.
+
+        loader = fd.Loader("train/", 256, crop=fd.RandomResizedCrop(224), flip=0.5, device="cuda")
+        for epoch in range(90):
+            for images, labels in loader: ...
+
+    Which samples make up a batch, in which order, with which crops and flips, depends on the data
+    set, ``seed`` and the epoch alone. Each full pass, one whose last batch was handed out, moves on
+    to the next epoch; ``break`` ends a pass, and the next one starts the same epoch anew. One pass
+    is under way at a time: starting another ends the one before it.
+
+    Threads read and decode the next batches while the current one is used, also across the end of
+    an epoch. A batch is never overwritten while a tensor or array of it is alive.
+
+    Attributes:
+        source: The data set; ``source.classes`` are the names of the labels.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        batch_size: int,
+        *,
+        crop: Crop | None = None,
+        flip: float = 0.0,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool | None = None,
+        device: str | torch.device | None = None,
+        normalize: Normalization | None = IMAGENET,
+        dtype: torch.dtype = torch.float32,
+        threads: int | None = None,
+        prefetch: int = 2,
+    ) -> None:
+        """Open the data set; nothing is read before the first batch is asked for.
+
+        Args:
+            path: Folder of tar shards, ``.lmdb`` file, or folder of images.
+            batch_size: Samples in a batch.
+            crop: ``RandomResizedCrop`` for training; None means ``CenterCrop(224, resize=256)``.
+            flip: Probability of a horizontal flip.
+            shuffle: A new order in each epoch; without it, the order of the data set.
+            seed: Keys order, crops and flips.
+            drop_last: Leave out an incomplete last batch; None means when shuffling.
+            device: Where batches go, normalised. None leaves them in host memory as uint8.
+            normalize: Mean and standard deviation; None leaves uint8 pixels also on a device.
+            dtype: Floating-point type of normalised images.
+            threads: Decoding threads; None leaves one or two cores to the trainer.
+            prefetch: Batches begun ahead of the one in use.
+
+        Raises:
+            NotADatasetError: ``path`` holds no data set.
+            CorruptError: It is damaged.
+            OptionError: An argument is out of range.
+        """
+        _check(flip=flip, threads=threads, prefetch=prefetch, dtype=dtype)
+        self.source = open_source(path)
+        self._crop = crop if crop is not None else CenterCrop(224, resize=256)
+        self._shuffle = shuffle
+        self._seed = seed
+        self._prefetch = prefetch
+        self._plan = BatchPlan(
+            len(self.source), batch_size, shuffle if drop_last is None else drop_last
+        )
+        self._device = _checked_device(device)
+        self._normalize: Normalize | None = None
+        if self._device is not None and normalize is not None:
+            self._normalize = Normalize(normalize, dtype=dtype, device=self._device)
+        self._ring = Ring(
+            (min(batch_size, len(self.source)), *self._crop.shape, 3),
+            spare=prefetch + 2,
+            pinned=self._device is not None and self._device.type == "cuda",
+        )
+        self._transfer = Transfer(self._device or torch.device("cpu"))
+        self._filler = Filler(
+            self.source,
+            self._crop,
+            flip=flip,
+            seed=seed,
+            threads=cores.decode_threads() if threads is None else threads,
+        )
+        self._pending: deque[_Pending] = deque()
+        self._epoch = 0
+        self._pass = 0
+        self._closed = False
+        self._process = os.getpid()
+        weakref.finalize(self, _cancel, self._pending)  # so that its threads end with the loader
+
+    def __len__(self) -> int:
+        """Batches in a pass."""
+        return len(self._plan)
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of the pass that begins next."""
+        return self._epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the pass that begins next."""
+        if epoch < 0:
+            raise OptionError(f"epoch must be 0 or more, found {epoch}")
+        self._epoch = epoch
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Begin a pass; it ends the one before it."""
+        if self._closed:
+            raise OptionError("this loader was closed; make a new one")
+        if self._process != os.getpid():
+            raise OptionError("a loader's threads do not survive a fork; make it in the child")
+        self._pass += 1
+        return self._iterate(self._pass, self._epoch)
+
+    def close(self) -> None:
+        """End the threads and release the files. Batches that were handed out stay valid."""
+        self._closed = True
+        self._pass += 1
+        self._discard()
+        self._filler.close()
+        self._transfer.close()
+        self.source.close()
+
+    def __enter__(self) -> Self:
+        """Use the loader in a with statement, which closes it."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the loader."""
+        self.close()
+
+    def _iterate(self, number: int, epoch: int) -> Iterator[Batch]:
+        """The batches of pass ``number``."""
+        full = False
+        try:
+            for index in range(len(self)):
+                if number != self._pass:
+                    raise RuntimeError("this pass ended: another was begun, or the loader closed")
+                batch = self._receive(epoch, index)
+                full = index == len(self) - 1
+                yield batch
+        finally:
+            if number == self._pass:
+                if full and self._epoch == epoch:
+                    self._epoch += 1
+                elif not full:
+                    self._discard()
+
+    def _receive(self, epoch: int, index: int) -> Batch:
+        """Wait for a batch, and begin those after it."""
+        if not self._pending or self._pending[0][:2] != (epoch, index):
+            self._discard()
+            self._begin(epoch, index)
+        while len(self._pending) <= self._prefetch:
+            self._begin(*self._after(*self._pending[-1][:2]))
+        batch = self._pending.popleft()
+        try:
+            arrived = self._transfer.receive(batch.fill.result.result(_DEADLINE))
+        except FutureTimeoutError as error:
+            if batch.fill.result.done():  # a timeout of the storage's own
+                raise
+            raise StalledError(
+                f"{self.source.path}: no batch for {_DEADLINE:.0f} s; does the storage answer?"
+            ) from error
+        images = self._normalize(arrived.images) if self._normalize else arrived.images
+        return Batch(images, arrived.labels, batch.ids, arrived.valid, self.source.keys)
+
+    def _begin(self, epoch: int, index: int) -> None:
+        """Begin to fill a batch."""
+        ids, valid = self._plan.positions(index)
+        if self._shuffle:
+            key = order.epoch_key(self.source.fingerprint, self._seed, epoch)
+            ids = order.permutation(ids, len(self.source), key)
+        lease = self._ring.lend()[: len(ids)]  # (N, H, W, 3) uint8
+        transfer = self._transfer
+
+        def done(labels: npt.NDArray[np.int64]) -> InFlight:
+            return transfer.start(lease, labels, valid)
+
+        fill = self._filler.submit(epoch, ids, lease, done)
+        self._pending.append(_Pending(epoch, index, ids, fill))
+
+    def _after(self, epoch: int, index: int) -> tuple[int, int]:
+        """The batch that follows, in the next epoch after the last one."""
+        return (epoch, index + 1) if index + 1 < len(self) else (epoch + 1, 0)
+
+    def _discard(self) -> None:
+        """Drop what was begun ahead of time."""
+        _cancel(self._pending)
+        self._pending.clear()
+
+
+def _cancel(pending: deque[_Pending]) -> None:
+    """Let the threads skip what is left of these batches."""
+    for batch in pending:
+        batch.fill.cancel()
+
+
+def _check(*, flip: float, threads: int | None, prefetch: int, dtype: torch.dtype) -> None:
+    """Arguments of a loader that nothing else checks."""
+    if not 0 <= flip <= 1:
+        raise OptionError(f"flip is a probability from 0 to 1, found {flip}")
+    if threads is not None and threads < 1:
+        raise OptionError(f"threads must be 1 or more, found {threads}")
+    if prefetch < 0:
+        raise OptionError(f"prefetch must be 0 or more, found {prefetch}")
+    if not dtype.is_floating_point:
+        raise OptionError(f"dtype must be a floating-point type, found {dtype}")
+
+
+def _checked_device(device: str | torch.device | None) -> torch.device | None:
+    """The device as torch has it, with its index; an error where this machine lacks it."""
+    if device is None:
+        return None
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError) as error:  # torch built without CUDA asserts
+        raise OptionError(f"device {str(device)!r} cannot be used here: {error}") from error

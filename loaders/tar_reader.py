@@ -1,0 +1,81 @@
+"""Random access to the samples of a folder of tar shards."""
+
+import os
+import resource
+import threading
+from pathlib import Path
+
+from fastdata import manifest as manifests
+from fastdata.catalog import Catalog
+from fastdata.errors import ManifestError, ShardError
+from fastdata.loaders.packed import PackedSource
+
+
+class TarSource(PackedSource):
+    """Samples of a folder of tar shards; see :class:`fastdata.source.Source`."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Read manifest and catalog header, and check the shards' sizes.
+
+        Raises:
+            NotADatasetError: The path is no folder of shards.
+            ManifestError: The manifest is damaged, or the pack unfinished.
+            CatalogError: The catalog is damaged.
+            ShardError: A shard is missing or of another size.
+        """
+        folder = Path(os.path.abspath(path))
+        manifest = manifests.load(folder)
+        if manifest.kind != "tar":
+            raise ManifestError(f"{folder}: the manifest is one of an LMDB, not of shards")
+        super().__init__(folder, manifest, Catalog.from_file(folder / manifests.CATALOG_NAME))
+        for shard in manifest.shards:
+            _check_size(folder / shard.name, shard.bytes)
+        self._lock = threading.Lock()
+        self._open: dict[int, int] = {}
+        # leave most descriptors to the program that uses us
+        self._most_open = max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+
+    def close(self) -> None:
+        """Close the shards; a later read opens them again."""
+        with self._lock:
+            while self._open:
+                os.close(self._open.popitem()[1])
+
+    def _bytes(self, sample: int, shard: int, offset: int, length: int) -> bytes:  # noqa: ARG002
+        # A shard that was opened stays open until close(), so that no descriptor is closed under
+        # another thread's read; with very many shards the rest are opened for each read.
+        fd = self._open.get(shard)
+        try:
+            if fd is None:
+                fd = self._keep_open(shard)
+            if fd is not None:
+                return os.pread(fd, length, offset)
+            with open(self._file(shard), "rb") as file:
+                return os.pread(file.fileno(), length, offset)
+        except OSError as error:
+            raise ShardError(f"{self._file(shard)}: cannot read: {error.strerror}") from error
+
+    def _keep_open(self, shard: int) -> int | None:
+        """Descriptor of a shard that from now on stays open; None where too many are."""
+        with self._lock:
+            if shard not in self._open:
+                if len(self._open) >= self._most_open:
+                    return None
+                self._open[shard] = os.open(self._file(shard), os.O_RDONLY | os.O_CLOEXEC)
+            return self._open[shard]
+
+    def _file(self, shard: int) -> Path:
+        return self.path / self.manifest.shards[shard].name
+
+
+def _check_size(path: Path, size: int) -> None:
+    try:
+        found = path.stat().st_size
+    except OSError as error:
+        raise ShardError(
+            f"{path}: the shard cannot be read ({error.strerror}); restore it, or pack again"
+        ) from error
+    if found != size:
+        raise ShardError(
+            f"{path}: {found} bytes, the manifest states {size}; restore it, or pack again"
+        )
