@@ -7,6 +7,7 @@ from types import ModuleType
 import cv2
 import numpy as np
 import pytest
+from packing import picture
 
 from fastdata import probe
 from fastdata.converters.pack import pack
@@ -59,3 +60,20 @@ def dataset(request: pytest.FixtureRequest) -> Path:
     """The same images in each of the three ways to store them."""
     path: Path = request.getfixturevalue(request.param)
     return path
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Twelve images in three classes: two formats, dots, unicode, names that are no text."""
+    root = tmp_path / "source"
+    names = [
+        *("ant/a.jpg", "ant/a.b.jpg", "ant/a_b.jpg", "ant/deep/a.jpg", "bee/x.jpg", "bee/x.png"),
+        *("bee/\u6d77.jpg", "bee/lie.jpg", "cat/1.jpg", "cat/2", "cat/" + "long" * 40 + ".jpg"),
+    ]
+    for number, name in enumerate([*map(os.fsencode, names), b"cat/\xff\xfe.jpg"]):
+        path = os.path.join(os.fsencode(root), name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        png = name.endswith(b".png") or b"lie" in name
+        with open(path, "wb") as file:
+            file.write(picture(number, "PNG" if png else "JPEG"))
+    return root

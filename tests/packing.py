@@ -1,0 +1,60 @@
+"""What the tests of ``pack`` share."""
+
+import io
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from fastdata import manifest
+from fastdata.converters import read
+from fastdata.converters.listing import Listing, Skipped
+from fastdata.converters.read import Loaded
+from fastdata.lmdb_file import open_file, read_manifest
+
+KINDS = pytest.mark.parametrize("name", ["shards", "one.lmdb"])
+
+
+def picture(number: int, kind: str = "JPEG") -> bytes:
+    """An image of (20 + number) x 10 pixels."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (20 + number, 10), (number * 7 % 256, 0, 0)).save(buffer, kind)
+    return buffer.getvalue()
+
+
+def content(path: Path) -> dict[str, bytes]:
+    """Bytes of every file of a data set."""
+    files = path.iterdir() if path.is_dir() else [path]
+    return {file.name: file.read_bytes() for file in files}
+
+
+def load(path: Path) -> manifest.Manifest:
+    """The manifest of either kind."""
+    return manifest.load(path) if path.is_dir() else read_manifest(open_file(path))
+
+
+def originals(source: Path) -> dict[str, bytes]:
+    """Content of every source file by its relative name."""
+    return {
+        os.path.relpath(os.path.join(folder, name), source): Path(folder, name).read_bytes()
+        for folder, _, files in os.walk(source)
+        for name in files
+    }
+
+
+def interrupted_after(
+    count: int, error: BaseException | None = None
+) -> Callable[[Listing, Iterator[int], int], Iterator[tuple[int, Loaded | Skipped]]]:
+    """A reader that fails after so many files."""
+
+    def broken(
+        listing: Listing, order: Iterator[int], workers: int
+    ) -> Iterator[tuple[int, Loaded | Skipped]]:
+        for done, entry in enumerate(read.read_all(listing, order, workers)):
+            if done == count:
+                raise error or KeyboardInterrupt
+            yield entry
+
+    return broken
