@@ -1,0 +1,57 @@
+# `make test` and `make demo` are all that a fresh clone needs; `make help` lists the rest.
+PYTHON ?= python3
+EXTRAS ?= train,webdataset,test
+BIN := .venv/bin
+
+.DELETE_ON_ERROR:
+.PHONY: help demo test check stub clean FORCE
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 8
+	@echo "PYTHON=python3.12 chooses the interpreter; PIP_* variables reach pip."
+
+demo: .venv/.installed  ## generate a data set, pack it, train on it, write a report
+	$(BIN)/fastdata demo $(ARGS)
+
+test: .venv/.installed  ## run the tests; ARGS='-k tar' selects some
+	$(BIN)/pytest $(ARGS)
+
+check: .venv/.tools  ## lint, types, the native core's stub, wheel and sdist
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	diff -u fastdata/_core.pyi "$$($(STUB))"
+	$(BIN)/pytest -m long tests/test_packaging.py
+
+stub: .venv/.installed  ## take over the native core's generated stub
+	cp "$$($(STUB))" fastdata/_core.pyi
+
+clean:  ## remove everything that make made
+	rm -rf .venv build dist demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+STUB = $(BIN)/python -c 'import sys; print(f"build/{sys.implementation.cache_tag}/_core.pyi")'
+
+# Preflight says which interpreter this is and whether it can build the native core. A change of
+# either makes .venv anew; otherwise this file keeps its time and nothing is installed again.
+.venv/.state: FORCE
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo 'Python 3.11 or later is needed: make PYTHON=python3.12 ...' >&2; exit 1; }
+	@state="$$($(PYTHON) tools/preflight.py)" || exit 1; \
+	if [ "$$state" != "$$(cat $@ 2>/dev/null)" ]; then \
+	  rm -rf .venv && $(PYTHON) -m venv .venv && echo "$$state" > $@; \
+	fi
+
+.venv/.installed: .venv/.state pyproject.toml CMakeLists.txt $(wildcard csrc/*)
+	$(BIN)/python -m pip install --editable '.[$(EXTRAS)]'
+	@$(BIN)/python -c 'from fastdata.probe import core; core() or print("$(NO_CORE)")'
+	@touch $@
+
+NO_CORE = The native core was not built: OpenCV decodes, and packing probes in Python.
+
+.venv/.tools: .venv/.installed
+	$(BIN)/python -c '$(PRINT_DEV)' | $(BIN)/python -m pip install -r /dev/stdin
+	@touch $@
+
+PRINT_DEV = import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+  print(*project["optional-dependencies"]["dev"], sep="\n")

@@ -1,0 +1,128 @@
+"""Which module of the package may import which, read from the source without importing it."""
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import fastdata
+
+# The way of the data, from top to bottom: a module imports only from lines above its own. Modules
+# of one folder may import each other, but not in a circle.
+ORDER = [
+    "errors",
+    "sample",
+    "limits",
+    "_core",
+    "jpeg_header",
+    "image_headers",
+    "probe",
+    "cores",
+    "checksum",
+    "json_fields",
+    "files",
+    "rng",
+    "catalog_format",
+    "catalog_part",
+    "catalog_builder",
+    "catalog",
+    "manifest",
+    "lmdb_file",
+    "order",
+    "batches",
+    "crop",
+    "decode",
+    "source",
+    "slots",
+    "fill",
+    "batch",
+    "transfer",
+    "normalize",
+    "photos",
+    "converters",
+    "loaders",
+    "train",
+    "report",
+    "__init__",  # the facade: what users import
+    "console",
+    "demo",
+    "console",
+    "cli",
+    "__main__",
+]
+
+
+def _find_modules() -> dict[str, Path]:
+    """Return the file of every module by its name without `fastdata.`."""
+    root = Path(fastdata.__file__).parent
+    modules = {}
+    for folder, _, files in os.walk(root, followlinks=True):
+        for path in (Path(folder, name) for name in files if name.endswith(".py")):
+            parts = path.relative_to(root).with_suffix("").parts
+            is_folder = len(parts) > 1 and parts[-1] == "__init__"
+            modules[".".join(parts[:-1] if is_folder else parts)] = path
+    return modules
+
+
+MODULES = _find_modules()
+
+
+def _imported_names(path: Path) -> Iterator[str]:
+    """Yield what a file imports anywhere in it, as dotted names."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import"
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield inner if inner.removeprefix("fastdata.") in MODULES else str(node.module)
+
+
+def _imports(module: str) -> set[str]:
+    """Return the modules of the package that one of them imports."""
+    names = _imported_names(MODULES[module])
+    ours = (name for name in names if name.partition(".")[0] == "fastdata")
+    return {name.partition(".")[2] or "__init__" for name in ours}
+
+
+def _place(module: str) -> int:
+    return ORDER.index(module.partition(".")[0])
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_point_up(module: str) -> None:
+    """A module imports, at its top or in a function, only what stands above it in the order."""
+    assert module.partition(".")[0] in ORDER, "give the new module its place in ORDER"
+
+    for imported in _imports(module):
+        inside = module.partition(".")[0] == imported.partition(".")[0]
+        assert inside or _place(imported) < _place(module), f"{module} imports {imported}"
+
+
+def test_no_imports_go_in_a_circle() -> None:
+    """Modules can be put into an order in which each comes after all that it imports."""
+    graph = {module: _imports(module) for module in MODULES}
+
+    assert set(TopologicalSorter(graph).static_order()) >= set(MODULES)
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("converters")])
+def test_converters_name_no_torch(module: str) -> None:
+    """Packing needs no torch: importing it takes seconds, and a packing machine may lack it."""
+    names = {name.partition(".")[0] for name in _imported_names(MODULES[module])}
+
+    assert not names & {"torch", "torchvision"}
+
+
+@pytest.mark.parametrize("module", ["fastdata.converters.pack", "fastdata.cli"])
+def test_packing_and_help_load_no_torch(module: str) -> None:
+    """Neither packing nor the command line loads torch, not even by way of another module."""
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
