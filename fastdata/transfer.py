@@ -51,17 +51,19 @@ class Transfer:
             valid: (N,) which samples count.
         """
         host = torch.from_numpy(lease).permute(0, 3, 1, 2)  # (N, 3, H, W), channels_last
-        small = torch.from_numpy(labels), torch.from_numpy(valid)
+        targets, counted = torch.from_numpy(labels), torch.from_numpy(valid)
         if self._stream is None:
-            return InFlight(host, *small, None)
+            return InFlight(host, targets, counted, None)
         self._forget_finished()
         with torch.cuda.stream(self._stream):
-            # the two small ones are pageable, so their copies are staged before the call returns
-            images, *rest = (t.to(self._device, non_blocking=True) for t in (host, *small))
+            images = host.to(self._device, non_blocking=True)
+            # these two are pageable: the driver stages them before the call returns
+            targets = targets.to(self._device, non_blocking=True)
+            counted = counted.to(self._device, non_blocking=True)
             event = torch.cuda.Event()
             event.record(self._stream)
         self._copying.append((event, host))
-        return InFlight(images, *rest, event)
+        return InFlight(images, targets, counted, event)
 
     def receive(self, batch: InFlight) -> InFlight:
         """Make the current stream wait for the batch, which may then be used on it."""
