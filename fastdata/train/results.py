@@ -1,0 +1,113 @@
+"""What a training run found out: plain frozen data, JSON through ``dataclasses.asdict``."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class EpochResult:
+    """One pass over the training data.
+
+    Attributes:
+        epoch: From 0.
+        loss: Mean cross-entropy over the pass, as the weights changed.
+        train_accuracy: Share of the augmented training images classified rightly during the
+            pass, as the weights changed; not a measure of generalisation.
+        val_accuracy: Share of all validation images classified rightly after the pass, each
+            counted once; None without validation data.
+        images_per_second: Training images a second, loading included, validation not.
+        lr: Learning rate of the last step.
+    """
+
+    epoch: int
+    loss: float
+    train_accuracy: float
+    val_accuracy: float | None
+    images_per_second: float
+    lr: float
+
+
+@dataclass(frozen=True)
+class Round:
+    """Two short runs of the same steps, one after the other, in images a second."""
+
+    real: float
+    resident: float
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """How near training comes to the speed that it would have if loading cost nothing.
+
+    Attributes:
+        real_images_per_second: Median with the loader's batches.
+        resident_images_per_second: Median with one batch that stays on the device.
+        share: Median over the rounds of real / resident. Each round gives its own ratio, so that
+            a machine that slows down half-way changes both of its parts alike. Noise can push it
+            a little above 1.
+        rounds: What each round measured.
+        steps: Timed steps of each run.
+    """
+
+    real_images_per_second: float
+    resident_images_per_second: float
+    share: float
+    rounds: tuple[Round, ...]
+    steps: int
+
+
+@dataclass(frozen=True)
+class TrainReport:
+    """A finished training run.
+
+    Attributes:
+        path: Training data as it was named.
+        val: Validation data as it was named, or None.
+        samples: Training samples.
+        val_samples: Validation samples; 0 without validation data.
+        classes: Number of classes.
+        model: torchvision's name of the model.
+        parameters: Trained numbers of the model.
+        size: Side of the training images in pixels.
+        batch_size: Images a step.
+        amp: ``"off"``, ``"bf16"`` or ``"fp16"``.
+        compile: Whether the model was compiled.
+        channels_last: Whether weights and images were laid out channels last.
+        schedule: ``"onecycle"`` or ``"cosine"``.
+        seed: Seed of the weights, the order and the crops.
+        lr: Highest learning rate.
+        device: For example ``"cuda:0"`` or ``"cpu"``.
+        epochs: What each pass found.
+        images_per_second: Median over the epochs after the first, which also warms caches; of
+            the only one where there is one.
+        warmup_seconds: What came before the first epoch, compilation included.
+        ceiling: Share of the ceiling, or None where it was not measured.
+        gpu_utilization: Mean share of the training time in which the GPU was running a kernel,
+            from NVML's samples; None where there is no NVIDIA GPU or no NVML.
+        peak_memory_bytes: Most device memory that tensors held (CUDA), or most resident memory
+            that the process has had (CPU).
+        machine: Names and versions: ``cpu``, ``cores``, ``gpu``, ``python``, ``torch`` ...
+    """
+
+    path: str
+    val: str | None
+    samples: int
+    val_samples: int
+    classes: int
+    model: str
+    parameters: int
+    size: int
+    batch_size: int
+    amp: str
+    compile: bool
+    channels_last: bool
+    schedule: str
+    seed: int
+    lr: float
+    device: str
+    epochs: tuple[EpochResult, ...]
+    images_per_second: float
+    warmup_seconds: float
+    ceiling: Ceiling | None
+    gpu_utilization: float | None
+    peak_memory_bytes: int
+    machine: dict[str, str | int]
