@@ -1,0 +1,7 @@
+"""The whole path in two minutes, on generated pictures."""
+
+from fastdata.demo.results import DemoReport, Loading
+from fastdata.demo.run import demo
+from fastdata.demo.show import render, to_json
+
+__all__ = ["DemoReport", "Loading", "demo", "render", "to_json"]

@@ -1,0 +1,32 @@
+"""HTML reports that are one file each: no script, nothing fetched, pictures inside."""
+
+from fastdata.report.charts import bar_chart, line_chart, rounds_chart
+from fastdata.report.page import (
+    Section,
+    Tile,
+    contact_sheet,
+    facts,
+    figure,
+    page,
+    row,
+    table,
+    write_page,
+)
+from fastdata.report.training import training_sections, training_tiles
+
+__all__ = [
+    "Section",
+    "Tile",
+    "bar_chart",
+    "contact_sheet",
+    "facts",
+    "figure",
+    "line_chart",
+    "page",
+    "rounds_chart",
+    "row",
+    "table",
+    "training_sections",
+    "training_tiles",
+    "write_page",
+]
