@@ -12,6 +12,9 @@ from packing import picture
 from fastdata import probe
 from fastdata.converters.pack import pack
 
+# as the command line does, for training on cores that other programs want too
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 _CLASSES = ("ant", "bee", "cat")
 
 
