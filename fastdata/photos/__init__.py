@@ -6,8 +6,9 @@ with a texture and a leaning to some colours; strays of other classes, size, lig
 palette vary within it, so that a network has to look at shapes to tell classes apart.
 `docs/photos.md` compares them with photographs.
 
-A picture depends on (seed, index, classes, scale) alone. Its bytes are the same wherever OpenCV
-has the same version; another version may round or compress otherwise.
+A picture depends on (seed, index, classes, scale) alone: not on threads, and not on the processor,
+since it is painted in integers. Its bytes are the same with the same version of OpenCV; another
+version may round or compress otherwise.
 """
 
 import threading

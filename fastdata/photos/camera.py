@@ -19,10 +19,13 @@ U8 = npt.NDArray[np.uint8]
 
 _SHARED = 0.67  # share of pictures from the photo-sharing site
 _SMALLEST = 16  # pixels a side, whatever the scale
+# Long sides in pixels at equal steps of probability.
 _WEB_SIDES = (
     *(135, 160, 230, 260, 300, 350, 400, 400, 450, 475),
     *(500, 500, 500, 500, 560, 600, 600, 730, 800, 840, 1300),
 )
+# From the smoothest pictures to the richest; chosen so that bytes have the mean and the quartiles
+# that photographs have (bench/photos.py).
 _OPTICS = (
     (0.1, 0.34, 0.58, 0.83, 1.45),  # detail
     (0.2, 0.45, 0.75, 1.2, 2.9),  # noise

@@ -26,7 +26,7 @@ class Optics(NamedTuple):
 
     Attributes:
         detail: Amplitude of texture and grain, 1 = typical.
-        noise: Deviation of the sensor's noise in grey levels.
+        noise: Deviation of the sensor's noise in grey levels, about.
         blur: Deviation of the lens's point spread in pixels, over 0.
     """
 
