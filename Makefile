@@ -1,10 +1,12 @@
 # `make test` and `make demo` are all that a fresh clone needs; `make help` lists the rest.
 PYTHON ?= python3
 EXTRAS ?= train,webdataset,test
+MUTANTS ?= 20000
+SEED ?= 1
 BIN := .venv/bin
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test check stub clean FORCE
+.PHONY: help demo test check asan stub clean FORCE
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 8
@@ -23,6 +25,15 @@ check: .venv/.tools  ## lint, types, the native core's stub, wheel and sdist
 	diff -u fastdata/_core.pyi "$$($(STUB))"
 	$(BIN)/pytest -m long tests/test_packaging.py
 
+asan: .venv/.installed  ## damaged JPEGs under the sanitizers; MUTANTS=10000000 SEED=2 for more
+	@if $(HAS_JPEG); then \
+	  $(MAKE) --no-print-directory build/asan/fuzz && rm -rf build/asan/seeds && \
+	  PYTHONPATH=tests $(BIN)/python tools/fuzz_seeds.py build/asan/seeds && \
+	  cd build/asan && ./fuzz $(MUTANTS) $(SEED) seeds/*.jpg; \
+	else \
+	  echo 'make asan: skipped, the system has no libjpeg-turbo headers (libjpeg-dev) to build with'; \
+	fi
+
 stub: .venv/.installed  ## take over the native core's generated stub
 	cp "$$($(STUB))" fastdata/_core.pyi
 
@@ -31,6 +42,14 @@ clean:  ## remove everything that make made
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 STUB = $(BIN)/python -c 'import sys; print(f"build/{sys.implementation.cache_tag}/_core.pyi")'
+
+HAS_JPEG = echo 'int main() {}' | \
+  $(CXX) -x c++ -include stdio.h -include jpeglib.h -ljpeg -o /dev/null - 2>/dev/null
+SANITIZE = -std=c++17 -O1 -g -Wall -Wextra -fsanitize=address,undefined -fno-sanitize-recover=all
+
+build/asan/fuzz: csrc/fuzz.cpp $(wildcard csrc/jpeg_*)
+	@mkdir -p $(@D)
+	$(CXX) $(SANITIZE) -Icsrc $(filter %.cpp,$^) -ljpeg -o $@
 
 # Preflight says which interpreter this is and whether it can build the native core. A change of
 # either makes .venv anew; otherwise this file keeps its time and nothing is installed again.

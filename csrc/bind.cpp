@@ -1,44 +1,171 @@
 // The Python module fastdata._core: convert, release the GIL, call one function.
 
 #include <exception>
+#include <memory>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
+#include "batch_decoder.h"
+#include "byte_source.h"
+#include "crc32c.h"
 #include "jpeg_header.h"
 #include "jpeg_library.h"
+#include "jpeg_transcode.h"
+#include "lmdb_values.h"
+#include "worker_pool.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
+using namespace fastdata;
 
 namespace {
 
 // Any buffer of bytes: bytes, memoryview, mmap, a one-dimensional uint8 array. Not copied.
-using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using ByteView = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <typename T, int columns>
+using Table = nb::ndarray<const T, nb::shape<-1, columns>, nb::c_contig, nb::device::cpu>;
+template <typename T>
+using Column = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Pixels = nb::ndarray<uint8_t, nb::shape<-1, -1, -1, 3>, nb::c_contig, nb::device::cpu>;
+using Names = std::vector<nb::bytes>;
+
+template <typename T>
+std::vector<T> copy(const Column<T> &column) {
+    return {column.data(), column.data() + column.size()};
+}
+
+std::vector<std::string> copy(const Names &names) {
+    std::vector<std::string> copied;
+    copied.reserve(names.size());
+    for (const nb::bytes &name : names) copied.emplace_back(name.c_str(), name.size());
+    return copied;
+}
+
+void require(bool condition, const char *rule) {
+    if (!condition) throw nb::value_error(rule);
+}
 
 using JpegHeaderTuple = std::tuple<int, int, int, std::string, bool, bool, int, int>;
 
-JpegHeaderTuple probe_jpeg(const Bytes &data, int64_t max_pixels, int max_scans,
+JpegHeaderTuple probe_jpeg(const ByteView &data, int64_t max_pixels, int max_scans,
                            int max_segments) {
-    fastdata::JpegHeader h;
+    JpegHeader h;
     {
         nb::gil_scoped_release release;
-        h = fastdata::read_jpeg_header(data.data(), data.size(),
-                                       {max_pixels, max_scans, max_segments});
+        h = read_jpeg_header(data.data(), data.size(), {max_pixels, max_scans, max_segments});
     }
     return {h.width, h.height, h.components, h.sampling, h.progressive, h.arithmetic,
             h.restart_interval, h.scans};
 }
 
+std::tuple<nb::object, std::string> transcode_jpeg(const ByteView &data, int run_pixels,
+                                                   int64_t max_pixels, int max_scans,
+                                                   int max_segments) {
+    TranscodeResult result;
+    {
+        nb::gil_scoped_release release;
+        result = transcode(data.data(), data.size(), run_pixels,
+                           {max_pixels, max_scans, max_segments});
+    }
+    if (result.outcome != Transcoded::kDone) return {nb::none(), describe(result.outcome)};
+    return {nb::bytes(result.bytes.data(), result.bytes.size()), ""};
+}
+
+// Threads that end without the GIL: whoever drops the pool holds it, and a job that a thread is
+// working on may belong to Python.
+class Pool {
+  public:
+    Pool(int threads, int64_t max_pixels, int max_scans, int max_segments)
+        : pool_(std::make_unique<WorkerPool>(
+              threads, JpegLimits{max_pixels, max_scans, max_segments})) {}
+    ~Pool() {
+        nb::gil_scoped_release release;
+        pool_.reset();
+    }
+    Pool(const Pool &) = delete;
+    Pool &operator=(const Pool &) = delete;
+
+    void submit(std::shared_ptr<Job> job) { pool_->submit(std::move(job)); }
+
+  private:
+    std::unique_ptr<WorkerPool> pool_;
+};
+
+std::shared_ptr<FillJob> fill(Pool &pool, std::shared_ptr<ByteSource> source,
+                              const Column<uint32_t> &crcs, const Column<int64_t> &places,
+                              const Table<int64_t, 4> &regions, const Table<int64_t, 2> &scaled,
+                              const Table<int64_t, 2> &cut, const Column<bool> &flip,
+                              const Pixels &out) {
+    size_t rows = out.shape(0);
+    require(source->rows() >= rows, "the source must have a row for each place of the batch");
+    require(crcs.size() == 0 || crcs.size() == rows, "crcs must be empty or one for each place");
+    require(regions.shape(0) == rows && scaled.shape(0) == rows && cut.shape(0) == rows &&
+                flip.size() == rows,
+            "the crop plan must have a row for each place of the batch");
+    std::vector<CropItem> items;
+    items.reserve(places.size());
+    for (size_t i = 0; i < places.size(); i++) {
+        size_t row = size_t(places.data()[i]);
+        require(row < rows, "places must lie within the batch");
+        const int64_t *region = regions.data() + 4 * row;
+        CropItem item;
+        item.place = row;
+        item.x = region[0];
+        item.y = region[1];
+        item.plan = {region[2], region[3], scaled.data()[2 * row], scaled.data()[2 * row + 1],
+                     cut.data()[2 * row], cut.data()[2 * row + 1], int64_t(out.shape(2)),
+                     int64_t(out.shape(1)), flip.data()[row]};
+        item.out = out.data() + row * out.shape(1) * out.shape(2) * 3;
+        items.push_back(item);
+    }
+    nb::gil_scoped_release release;
+    auto job = std::make_shared<FillJob>(std::move(source), copy(crcs), std::move(items));
+    pool.submit(job);
+    return job;
+}
+
+std::shared_ptr<LoadJob> load(Pool &pool, std::shared_ptr<ByteSource> source) {
+    size_t rows = source->rows();
+    auto job = std::make_shared<LoadJob>(std::move(source), rows);
+    pool.submit(job);
+    return job;
+}
+
+nb::object failure(const Job &job) {
+    const RowFailure *failure = job.failure();
+    if (failure == nullptr) return nb::none();
+    // messages may hold paths, which need not be UTF-8
+    return nb::make_tuple(failure->row, int(failure->kind),
+                          nb::bytes(failure->message.data(), failure->message.size()));
+}
+
+nb::list image_sizes(const LoadJob &job) {
+    nb::list sizes;
+    for (const ImageSize &size : job.sizes()) sizes.append(nb::make_tuple(size.width, size.height));
+    return sizes;
+}
+
 void translate_decode_error(const std::exception_ptr &error, void *python_type) {
     try {
         std::rethrow_exception(error);
-    } catch (const fastdata::DecodeError &decode_error) {
+    } catch (const DecodeError &decode_error) {
         PyErr_SetString(static_cast<PyObject *>(python_type), decode_error.what());
+    }
+}
+
+void translate_read_error(const std::exception_ptr &error, void *) {
+    try {
+        std::rethrow_exception(error);
+    } catch (const ReadError &read_error) {
+        PyErr_SetString(PyExc_OSError, read_error.what());
     }
 }
 
@@ -51,12 +178,81 @@ NB_MODULE(_core, m) {
     nb::object decode_error = nb::module_::import_("fastdata.errors").attr("DecodeError");
     m.attr("DecodeError") = decode_error;
     nb::register_exception_translator(translate_decode_error, decode_error.ptr());
+    nb::register_exception_translator(translate_read_error, nullptr);
 
-    m.def("libjpeg_turbo_version", &fastdata::libjpeg_turbo_version,
+    m.def("libjpeg_turbo_version", &libjpeg_turbo_version,
           "Return the version of the linked libjpeg-turbo, for example '3.1.0'.");
     m.def("probe_jpeg", &probe_jpeg, "data"_a.noconvert(), "max_pixels"_a, "max_scans"_a,
           "max_segments"_a,
           nb::sig("def probe_jpeg(data: bytes | memoryview, max_pixels: int, max_scans: int, "
                   "max_segments: int) -> tuple[int, int, int, str, bool, bool, int, int]"),
           "Return the fields of fastdata.jpeg_header.JpegHeader, in its order; raise DecodeError.");
+    m.def("transcode_jpeg", &transcode_jpeg, "data"_a.noconvert(), "run_pixels"_a, "max_pixels"_a,
+          "max_scans"_a, "max_segments"_a,
+          nb::sig("def transcode_jpeg(data: bytes | memoryview, run_pixels: int, max_pixels: int, "
+                  "max_scans: int, max_segments: int) -> tuple[bytes | None, str]"),
+          "Return the image coded in restart runs, or None and why it is kept as it is; raise "
+          "DecodeError.");
+    m.def("crc32c",
+          [](const ByteView &data) {
+              nb::gil_scoped_release release;
+              return crc32c(data.data(), data.size());
+          },
+          "data"_a.noconvert(), nb::sig("def crc32c(data: bytes | memoryview) -> int"),
+          "Return the CRC-32C of the bytes.");
+
+    nb::class_<ByteSource>(m, "ByteSource", "Where the encoded bytes of a batch come from.");
+    nb::class_<FileSet>(m, "FileSet", "The shards of a data set.")
+        .def(nb::new_([](const Names &paths, size_t most_open) {
+                 return std::make_shared<FileSet>(copy(paths), most_open);
+             }),
+             "paths"_a, "most_open"_a);
+    nb::class_<FileRanges, ByteSource>(m, "FileRanges", "Ranges of shards.")
+        .def(nb::new_([](std::shared_ptr<FileSet> files, const Column<uint32_t> &numbers,
+                         const Column<uint64_t> &offsets, const Column<uint32_t> &sizes) {
+                 require(numbers.size() == offsets.size() && numbers.size() == sizes.size(),
+                         "numbers, offsets and sizes must have one length");
+                 return std::make_shared<FileRanges>(std::move(files), copy(numbers),
+                                                     copy(offsets), copy(sizes));
+             }),
+             "files"_a, "numbers"_a, "offsets"_a, "sizes"_a);
+    nb::class_<LoadedSamples, ByteSource>(m, "LoadedSamples", "Samples in memory.");
+    nb::class_<LmdbFile>(m, "LmdbFile", "An LMDB file that is read without mapping it.")
+        .def(nb::new_([](const nb::bytes &path) {
+                 return std::make_shared<LmdbFile>(std::string(path.c_str(), path.size()));
+             }),
+             "path"_a);
+    nb::class_<LmdbValues, ByteSource>(m, "LmdbValues", "Parts of the values of an LMDB file.")
+        .def(nb::new_([](std::shared_ptr<LmdbFile> file, const Column<uint64_t> &keys,
+                         const Column<uint32_t> &offsets, const Column<uint32_t> &sizes) {
+                 require(keys.size() == offsets.size() && keys.size() == sizes.size(),
+                         "keys, offsets and sizes must have one length");
+                 return std::make_shared<LmdbValues>(std::move(file), copy(keys), copy(offsets),
+                                                     copy(sizes));
+             }),
+             "file"_a, "keys"_a, "offsets"_a, "sizes"_a);
+    nb::class_<WholeFiles, ByteSource>(m, "WholeFiles", "Files by their paths.")
+        .def(nb::new_([](const Names &paths) { return std::make_shared<WholeFiles>(copy(paths)); }),
+             "paths"_a);
+
+    nb::class_<Job>(m, "Job", "A batch that is being worked on.")
+        .def("cancel", &Job::cancel, "Start no further row.")
+        .def("wait", &Job::wait, "seconds"_a, nb::call_guard<nb::gil_scoped_release>(),
+             "Wait until no thread touches the batch; False if that takes longer.")
+        .def("failure", &failure,
+             nb::sig("def failure(self) -> tuple[int, int, bytes] | None"),
+             "Row, kind and message of the first failure; call it after wait().");
+    nb::class_<FillJob, Job>(m, "FillJob", "Crops being decoded into a batch.");
+    nb::class_<LoadJob, Job>(m, "LoadJob", "Samples being read into memory and probed.")
+        .def("samples", &LoadJob::samples, "What was read, as a source for fill().")
+        .def("sizes", &image_sizes, nb::sig("def sizes(self) -> list[tuple[int, int]]"),
+             "Width and height of each JPEG; zeros for what is none.");
+    nb::class_<Pool>(m, "WorkerPool", "Threads that read and decode batches.")
+        .def(nb::init<int, int64_t, int, int>(), "threads"_a, "max_pixels"_a, "max_scans"_a,
+             "max_segments"_a)
+        .def("fill", &fill, "source"_a, "crcs"_a, "places"_a, "regions"_a, "scaled"_a, "cut"_a,
+             "flip"_a, "out"_a.noconvert(),
+             "Decode the crops at `places` of a batch into `out`, which the caller keeps alive and "
+             "leaves alone until the job is done.")
+        .def("load", &load, "source"_a, "Read samples into memory and probe them.");
 }

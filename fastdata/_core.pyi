@@ -2,6 +2,11 @@
 Native core of fastdata; fastdata.probe.core() tells whether it is there.
 """
 
+from collections.abc import Sequence
+from typing import Annotated
+
+import numpy
+from numpy.typing import NDArray
 
 
 def libjpeg_turbo_version() -> str:
@@ -11,3 +16,79 @@ def probe_jpeg(data: bytes | memoryview, max_pixels: int, max_scans: int, max_se
     """
     Return the fields of fastdata.jpeg_header.JpegHeader, in its order; raise DecodeError.
     """
+
+def transcode_jpeg(data: bytes | memoryview, run_pixels: int, max_pixels: int, max_scans: int, max_segments: int) -> tuple[bytes | None, str]:
+    """
+    Return the image coded in restart runs, or None and why it is kept as it is; raise DecodeError.
+    """
+
+def crc32c(data: bytes | memoryview) -> int:
+    """Return the CRC-32C of the bytes."""
+
+class ByteSource:
+    """Where the encoded bytes of a batch come from."""
+
+class FileSet:
+    """The shards of a data set."""
+
+    def __init__(self, paths: Sequence[bytes], most_open: int) -> None: ...
+
+class FileRanges(ByteSource):
+    """Ranges of shards."""
+
+    def __init__(self, files: FileSet, numbers: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+class LoadedSamples(ByteSource):
+    """Samples in memory."""
+
+class LmdbFile:
+    """An LMDB file that is read without mapping it."""
+
+    def __init__(self, path: bytes) -> None: ...
+
+class LmdbValues(ByteSource):
+    """Parts of the values of an LMDB file."""
+
+    def __init__(self, file: LmdbFile, keys: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+class WholeFiles(ByteSource):
+    """Files by their paths."""
+
+    def __init__(self, paths: Sequence[bytes]) -> None: ...
+
+class Job:
+    """A batch that is being worked on."""
+
+    def cancel(self) -> None:
+        """Start no further row."""
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until no thread touches the batch; False if that takes longer."""
+
+    def failure(self) -> tuple[int, int, bytes] | None:
+        """Row, kind and message of the first failure; call it after wait()."""
+
+class FillJob(Job):
+    """Crops being decoded into a batch."""
+
+class LoadJob(Job):
+    """Samples being read into memory and probed."""
+
+    def samples(self) -> LoadedSamples:
+        """What was read, as a source for fill()."""
+
+    def sizes(self) -> list[tuple[int, int]]:
+        """Width and height of each JPEG; zeros for what is none."""
+
+class WorkerPool:
+    """Threads that read and decode batches."""
+
+    def __init__(self, threads: int, max_pixels: int, max_scans: int, max_segments: int) -> None: ...
+
+    def fill(self, source: ByteSource, crcs: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], places: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], regions: Annotated[NDArray[numpy.int64], dict(shape=(None, 4), order='C', device='cpu', writable=False)], scaled: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], cut: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], flip: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None, 3), order='C', device='cpu')]) -> FillJob:
+        """
+        Decode the crops at `places` of a batch into `out`, which the caller keeps alive and leaves alone until the job is done.
+        """
+
+    def load(self, source: ByteSource) -> LoadJob:
+        """Read samples into memory and probe them."""

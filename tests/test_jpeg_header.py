@@ -1,6 +1,5 @@
 """The walk over a JPEG's markers, in Python and in the native core."""
 
-import base64
 import io
 from collections.abc import Callable
 from types import ModuleType
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jpegs import ARITHMETIC
 from PIL import Image
 
 from fastdata.errors import DecodeError
@@ -18,15 +18,6 @@ from fastdata.jpeg_header import JpegHeader, read_jpeg_header
 from fastdata.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS
 
 Reader = Callable[[bytes], JpegHeader]
-
-# 24x16 pixels, made with libjpeg-turbo's arith_code: neither Pillow nor OpenCV can write this kind.
-ARITHMETIC = base64.b64decode(
-    "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAA0JCgsKCA0LCgsODg0PEyAVExISEyccHhcgLikxMC4pLSwzOko+MzZG"
-    "NywtQFdBRkxOUlNSMj5aYVpQYEpRUk//2wBDAQ4ODhMREyYVFSZPNS01T09PT09PT09PT09PT09PT09PT09PT09P"
-    "T09PT09PT09PT09PT09PT09PT09PT09PT0//yQARCAAQABgDASIAAhEBAxEB/8wACgAQEAUBEBEF/9oADAMBAAIR"
-    "AxEAPwD/AGjhM0YCQ+HNYhMh64pJKSVCcCICENWGVk2fx1MyMgAKEucaGLr+CP4LfDXk8mhc0k9SgWmKudiVwOz/"
-    "ABZES4oopR61Gp312eljKUGnxRc4tfp/9ZDrqPtUODr4Cf/Z"
-)
 
 
 def _picture(mode: str = "RGB") -> Image.Image:

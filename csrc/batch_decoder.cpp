@@ -1,0 +1,42 @@
+#include "batch_decoder.h"
+
+#include <algorithm>
+
+#include "crc32c.h"
+
+namespace fastdata {
+namespace {
+
+// The decoder's boxes are of ints. A place that none can hold becomes one that no image has, so
+// that it is refused like any other instead of wrapping around into the image.
+int narrowed(int64_t place) { return int(std::clamp<int64_t>(place, -(1 << 30), 1 << 30)); }
+
+}  // namespace
+
+void FillJob::work(Worker &worker, size_t row) {
+    const CropItem &item = items_[row];
+    Bytes bytes = source_->read(item.place, worker.buffer);
+    if (!crcs_.empty() && crc32c(bytes.data, bytes.size) != crcs_[item.place]) {
+        throw ChecksumError("its bytes do not match their checksum");
+    }
+    SourceWindow window = needed(item.plan);
+    RgbView view;
+    if (window.width() > 0 && window.height() > 0) {
+        int x = narrowed(item.x), y = narrowed(item.y);
+        view = worker.decoder.decode_region(
+            bytes.data, bytes.size, {x + window.x0, y + window.y0, x + window.x1, y + window.y1});
+    }
+    ptrdiff_t stride = ptrdiff_t(item.plan.out_width) * 3;
+    resize(item.plan, view.pixels, view.stride, item.out, stride, worker.scratch);
+}
+
+void LoadJob::work(Worker &worker, size_t row) {
+    Bytes bytes = source_->read(row, worker.buffer);
+    samples_->set(row, bytes);
+    if (bytes.size >= 3 && bytes.data[0] == 0xFF && bytes.data[1] == 0xD8 && bytes.data[2] == 0xFF) {
+        JpegHeader header = read_jpeg_header(bytes.data, bytes.size, worker.limits);
+        sizes_[row] = {header.width, header.height};
+    }
+}
+
+}  // namespace fastdata

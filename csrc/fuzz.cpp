@@ -1,0 +1,231 @@
+// Mutates JPEGs and runs all that reads one over them: fuzz COUNT SEED FILE...
+//
+// Built with -fsanitize=address,undefined, which end it at the first fault. It also ends, with
+// status 1 and the mutant in fuzz-failure.jpg, where two ways of decoding differ, where
+// transcoding changes a pixel, where a mutant takes over a second of CPU time, and where a good
+// image decodes otherwise after a bad one. The last line is the mix of what happened: a harness
+// whose mutants are all refused proves nothing.
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "jpeg_codec.h"
+#include "jpeg_decode.h"
+#include "jpeg_header.h"
+#include "jpeg_transcode.h"
+
+#include <jerror.h>
+
+namespace {
+
+using namespace fastdata;
+using Bytes = std::vector<uint8_t>;
+
+constexpr JpegLimits kLimits{1 << 20, 20, 256};
+constexpr double kMaxSeconds = 1.0;
+constexpr int kCheckGoodEvery = 50;
+
+class Random {
+  public:
+    explicit Random(uint64_t seed) : engine_(seed) {}
+    size_t below(size_t n) { return n ? engine_() % n : 0; }
+
+  private:
+    std::mt19937_64 engine_;
+};
+
+struct Mix {
+    long refused_header = 0, warned = 0, refused = 0, decoded = 0;
+    long transcoded = 0, kept = 0, transcode_failed = 0;
+    double slowest = 0;
+};
+
+void flip_bits(Bytes &b, Random &random) {
+    for (size_t n = 1 + random.below(6); n > 0 && !b.empty(); --n) {
+        b[random.below(b.size())] ^= static_cast<uint8_t>(1u << random.below(8));
+    }
+}
+
+void cut(Bytes &b, Random &random) {
+    b.resize(random.below(b.size() + 1));
+    if (random.below(2)) b.insert(b.end(), {0xFF, 0xD9});
+}
+
+void splice(Bytes &b, const Bytes &other, Random &random) {
+    const size_t at = random.below(b.size() + 1), from = random.below(other.size() + 1);
+    const size_t count = std::min(random.below(400), other.size() - from);
+    const size_t replaced = random.below(2) ? std::min(count, b.size() - at) : 0;
+    b.erase(b.begin() + at, b.begin() + at + replaced);
+    b.insert(b.begin() + at, other.begin() + from, other.begin() + from + count);
+}
+
+// Changes a marker or a byte close behind one, where lengths, sizes, tables and scans are.
+void edit_marker(Bytes &b, Random &random) {
+    std::vector<size_t> markers;
+    for (size_t i = 0; i + 1 < b.size(); ++i) {
+        if (b[i] == 0xFF && b[i + 1] != 0) markers.push_back(i);
+    }
+    if (markers.empty()) return;
+    const size_t at = markers[random.below(markers.size())];
+    const size_t place = random.below(3) ? at + 1 + random.below(24) : at + 1;
+    static constexpr uint8_t values[] = {0x00, 0x01, 0x02, 0x7F, 0x80, 0xFF, 0xC0, 0xC2, 0xC4,
+                                         0xD0, 0xD7, 0xD9, 0xDA, 0xDB, 0xDD, 0xE0, 0xEE};
+    if (place < b.size()) {
+        b[place] = random.below(2) ? values[random.below(sizeof values)]
+                                   : static_cast<uint8_t>(random.below(256));
+    }
+}
+
+// Exchanges, drops or doubles restart markers, or puts new ones into coded data.
+void edit_restart(Bytes &b, Random &random) {
+    const auto marker = static_cast<uint8_t>(0xD0 + random.below(8));
+    const size_t at = random.below(b.size() + 1);
+    for (size_t i = at; i + 1 < b.size(); ++i) {
+        if (b[i] != 0xFF || (b[i + 1] & 0xF8) != 0xD0) continue;
+        if (random.below(2)) b[i + 1] = marker;
+        else b.erase(b.begin() + i, b.begin() + i + 2);
+        return;
+    }
+    b.insert(b.begin() + at, {0xFF, marker});
+}
+
+Bytes mutate(const std::vector<Bytes> &seeds, Random &random) {
+    Bytes b = seeds[random.below(seeds.size())];
+    for (size_t n = 1 + random.below(3); n > 0; --n) {
+        switch (random.below(12)) {
+            case 0: cut(b, random); break;
+            case 1: splice(b, seeds[random.below(seeds.size())], random); break;
+            case 2: case 3: edit_marker(b, random); break;
+            case 4: edit_restart(b, random); break;
+            default: flip_bits(b, random);
+        }
+    }
+    b.shrink_to_fit();  // so that a read past its end is one past the allocation's
+    return b;
+}
+
+Box random_box(int width, int height, Random &random) {
+    const int x0 = static_cast<int>(random.below(width));
+    const int y0 = static_cast<int>(random.below(height));
+    return {x0, y0, x0 + 1 + static_cast<int>(random.below(width - x0)),
+            y0 + 1 + static_cast<int>(random.below(height - y0))};
+}
+
+Bytes copy(const RgbView &view) {
+    Bytes all;
+    for (int y = 0; y < view.height; ++y) {
+        const uint8_t *row = view.pixels + y * view.stride;
+        all.insert(all.end(), row, row + 3 * view.width);
+    }
+    return all;
+}
+
+[[noreturn]] void report(const Bytes &mutant, const char *what) {
+    std::ofstream("fuzz-failure.jpg", std::ios::binary)
+        .write(reinterpret_cast<const char *>(mutant.data()),
+               static_cast<std::streamsize>(mutant.size()));
+    std::fprintf(stderr, "FAILED: %s (the mutant is in fuzz-failure.jpg)\n", what);
+    std::exit(1);
+}
+
+// The pixels, or nothing where decoding failed.
+Bytes decode(JpegDecoder &decoder, const Bytes &b, const Box &box, JpegWay way, Mix &mix) {
+    try {
+        return copy(decoder.decode_region(b.data(), b.size(), box, way));
+    } catch (const JpegError &error) {
+        ++(error.code() >= JWRN_ADOBE_XFORM ? mix.warned : mix.refused);
+    } catch (const DecodeError &) {
+        ++mix.refused;
+    }
+    return {};
+}
+
+void decode_all_ways(JpegDecoder &decoder, const Bytes &b, const Box &box, Mix &mix) {
+    const Bytes fast = decode(decoder, b, box, JpegWay::kFastest, mix);
+    const Bytes small = decode(decoder, b, box, JpegWay::kSmallJpeg, mix);
+    const Bytes plain = decode(decoder, b, box, JpegWay::kPlain, mix);
+    mix.decoded += !fast.empty() + !small.empty() + !plain.empty();
+    if (!fast.empty() && !plain.empty() && fast != plain) report(b, "fast and plain differ");
+    if (!small.empty() && !plain.empty() && small != plain) report(b, "small and plain differ");
+}
+
+void run_one(JpegDecoder &decoder, const Bytes &b, Random &random, Mix &mix) {
+    JpegHeader header;
+    try {
+        header = read_jpeg_header(b.data(), b.size(), kLimits);
+    } catch (const DecodeError &) {
+        ++mix.refused_header;
+        // The decoder does not rely on the probe: it meets such bytes as well.
+        decode(decoder, b, {0, 0, 1 + int(random.below(40)), 1 + int(random.below(40))},
+               JpegWay::kFastest, mix);
+        return;
+    }
+    decode_all_ways(decoder, b, random_box(header.width, header.height, random), mix);
+    try {
+        const int run_pixels = 8 << random.below(4);
+        const TranscodeResult result = transcode(b.data(), b.size(), run_pixels, kLimits);
+        ++(result.outcome == Transcoded::kDone ? mix.transcoded : mix.kept);
+        if (result.outcome != Transcoded::kDone) return;
+        const Box whole{0, 0, header.width, header.height};
+        const Bytes before = decode(decoder, b, whole, JpegWay::kPlain, mix);
+        const Bytes after = decode(decoder, result.bytes, whole, JpegWay::kFastest, mix);
+        if (before != after && !before.empty()) report(b, "transcoding changed the pixels");
+        const Box part = random_box(header.width, header.height, random);
+        decode_all_ways(decoder, result.bytes, part, mix);
+    } catch (const DecodeError &) {
+        ++mix.transcode_failed;
+    }
+}
+
+Bytes whole(JpegDecoder &decoder, const Bytes &b) {
+    const JpegHeader h = read_jpeg_header(b.data(), b.size(), kLimits);
+    return copy(decoder.decode_region(b.data(), b.size(), {0, 0, h.width, h.height}));
+}
+
+Bytes load(const char *path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+    if (argc < 4) {
+        std::fprintf(stderr, "usage: fuzz COUNT SEED FILE...\n");
+        return 2;
+    }
+    const long count = std::strtol(argv[1], nullptr, 10);
+    Random random(std::strtoull(argv[2], nullptr, 10));
+    std::vector<Bytes> seeds, pixels;
+    JpegDecoder decoder(kLimits);
+    for (int i = 3; i < argc; ++i) {
+        seeds.push_back(load(argv[i]));
+        pixels.push_back(whole(decoder, seeds.back()));
+    }
+    Mix mix;
+    for (long i = 0; i < count; ++i) {
+        const Bytes b = mutate(seeds, random);
+        const std::clock_t start = std::clock();
+        run_one(decoder, b, random, mix);
+        const double seconds = double(std::clock() - start) / CLOCKS_PER_SEC;
+        mix.slowest = std::max(mix.slowest, seconds);
+        if (seconds > kMaxSeconds) report(b, "took over a second");
+        if (i % kCheckGoodEvery == 0) {
+            const size_t k = random.below(seeds.size());
+            if (whole(decoder, seeds[k]) != pixels[k]) report(b, "a good image changed after it");
+        }
+    }
+    std::printf("mutants %ld, refused by the probe %ld; decodings: %ld decoded, %ld refused, "
+                "%ld warned; transcodings: %ld done, %ld kept, %ld failed; slowest %.0f ms\n",
+                count, mix.refused_header, mix.decoded, mix.refused, mix.warned, mix.transcoded,
+                mix.kept, mix.transcode_failed, 1e3 * mix.slowest);
+    return 0;
+}

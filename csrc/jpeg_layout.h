@@ -1,0 +1,47 @@
+// Where a JPEG keeps what its first scan needs: its frame, its tables, its coded data.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "jpeg_header.h"
+
+namespace fastdata {
+
+struct JpegComponent {
+    int id = 0;
+    int h = 0;
+    int v = 0;
+    int table = 0;  // of quantisation
+};
+
+struct ByteRange {
+    size_t begin;
+    size_t end;
+};
+
+struct JpegLayout {
+    int width = 0;
+    int height = 0;
+    int components = 0;
+    JpegComponent component[4];
+    bool sequential = false;   // a Huffman-coded frame of 8-bit samples that is not progressive
+    bool one_scan = false;     // the first scan holds every component, so it holds every pixel
+    bool own_tables = false;   // every table that the scan uses is defined before it
+    int restart_interval = 0;  // MCUs, 0 for none
+    int mcu_width = 0;         // pixels
+    int mcu_height = 0;
+    int mcus_per_row = 0;
+    int mcu_rows = 0;
+    size_t size_field = 0;     // offset of the frame's height, which its width follows
+    size_t coded = 0;          // offset of the first scan's entropy-coded data
+    std::vector<ByteRange> needed;  // segments before it without which pixels would differ
+};
+
+// Reads the segments up to the first scan's data into `layout`, whose memory it reuses.
+// Throws DecodeError for what read_jpeg_header refuses in them.
+void read_jpeg_layout(const uint8_t *data, size_t size, const JpegLimits &limits,
+                      JpegLayout &layout);
+
+}  // namespace fastdata

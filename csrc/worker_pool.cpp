@@ -1,0 +1,86 @@
+#include "worker_pool.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace fastdata {
+
+void Job::cancel() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    end_ = std::min(end_, next_);
+    if (finished()) idle_.notify_all();
+}
+
+bool Job::wait(double seconds) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    return idle_.wait_for(lock, std::chrono::duration<double>(seconds),
+                          [this] { return finished(); });
+}
+
+void Job::run(Worker &worker) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (next_ < end_) {
+        size_t row = next_++;
+        busy_++;
+        lock.unlock();
+        try {
+            work(worker, row);
+        } catch (const ReadError &error) {
+            fail(row, RowError::kRead, error.what());
+        } catch (const ChecksumError &error) {
+            fail(row, RowError::kChecksum, error.what());
+        } catch (const DecodeError &error) {
+            fail(row, RowError::kDecode, error.what());
+        } catch (const std::exception &error) {
+            fail(row, RowError::kOther, error.what());
+        }
+        lock.lock();
+        busy_--;
+    }
+    if (finished()) idle_.notify_all();
+}
+
+void Job::fail(size_t row, RowError kind, const char *message) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    end_ = std::min(end_, next_);
+    if (!failed_ || row < failure_.row) failure_ = {row, kind, message};
+    failed_ = true;
+}
+
+WorkerPool::WorkerPool(int threads, const JpegLimits &limits) : limits_(limits) {
+    for (int i = 0; i < threads; i++) threads_.emplace_back([this] { run(); });
+}
+
+WorkerPool::~WorkerPool() {
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        stop_ = true;
+        for (auto &job : queue_) job->cancel();
+    }
+    work_.notify_all();
+    for (auto &thread : threads_) thread.join();
+}
+
+void WorkerPool::submit(std::shared_ptr<Job> job) {
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        queue_.push_back(std::move(job));
+    }
+    work_.notify_all();
+}
+
+void WorkerPool::run() {
+    Worker worker(limits_);
+    std::unique_lock<std::mutex> lock(mutex_);
+    for (;;) {
+        work_.wait(lock, [this] { return stop_ || !queue_.empty(); });
+        if (stop_) return;
+        std::shared_ptr<Job> job = queue_.front();
+        lock.unlock();
+        job->run(worker);
+        lock.lock();
+        if (!queue_.empty() && queue_.front() == job) queue_.pop_front();
+    }
+}
+
+}  // namespace fastdata

@@ -1,0 +1,104 @@
+// Threads that work on jobs row by row, with a result for each row.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "byte_source.h"
+#include "jpeg_decode.h"
+#include "jpeg_header.h"
+#include "resize.h"
+
+namespace fastdata {
+
+class ChecksumError : public std::runtime_error {
+  public:
+    using std::runtime_error::runtime_error;
+};
+
+// What a thread keeps from row to row.
+struct Worker {
+    explicit Worker(const JpegLimits &jpeg_limits) : limits(jpeg_limits), decoder(jpeg_limits) {}
+
+    JpegLimits limits;
+    JpegDecoder decoder;
+    ReadBuffer buffer;
+    ResizeScratch scratch;
+};
+
+// Python's names for these are in fastdata/native.py, in the same order.
+enum class RowError : int { kRead, kChecksum, kDecode, kOther };
+
+struct RowFailure {
+    size_t row;
+    RowError kind;
+    std::string message;
+};
+
+// A number of rows that any thread may work on. They are taken in order, and after a failure no
+// further one is taken: those before it were taken already, so the first failure is always found.
+class Job {
+  public:
+    explicit Job(size_t rows) : end_(rows) {}
+    virtual ~Job() = default;
+    Job(const Job &) = delete;
+    Job &operator=(const Job &) = delete;
+
+    // Takes no further row. Those under way are finished.
+    void cancel();
+
+    // Waits until no thread touches the job any more; false if that takes longer.
+    bool wait(double seconds);
+
+    // The failure of the lowest row, or nullptr; valid after wait() was true.
+    const RowFailure *failure() const { return failed_ ? &failure_ : nullptr; }
+
+  private:
+    friend class WorkerPool;
+
+    // Does one row; called by many threads at once, each with its own worker.
+    virtual void work(Worker &worker, size_t row) = 0;
+
+    void run(Worker &worker);
+    void fail(size_t row, RowError kind, const char *message);
+    bool finished() const { return next_ >= end_ && busy_ == 0; }
+
+    std::mutex mutex_;
+    std::condition_variable idle_;
+    size_t next_ = 0;
+    size_t end_;
+    size_t busy_ = 0;
+    bool failed_ = false;
+    RowFailure failure_{};
+};
+
+class WorkerPool {
+  public:
+    WorkerPool(int threads, const JpegLimits &limits);
+    // Cancels what is under way and joins the threads.
+    ~WorkerPool();
+    WorkerPool(const WorkerPool &) = delete;
+    WorkerPool &operator=(const WorkerPool &) = delete;
+
+    // Jobs are worked on in the order of submission; a thread that finds no row left in one goes
+    // on with the next.
+    void submit(std::shared_ptr<Job> job);
+
+  private:
+    void run();
+
+    JpegLimits limits_;
+    std::mutex mutex_;
+    std::condition_variable work_;
+    std::deque<std::shared_ptr<Job>> queue_;
+    bool stop_ = false;
+    std::vector<std::thread> threads_;
+};
+
+}  // namespace fastdata

@@ -1,0 +1,39 @@
+"""Write small JPEGs of every kind to a folder, for csrc/fuzz.cpp to mutate; see `make asan`.
+
+PYTHONPATH=tests python tools/fuzz_seeds.py FOLDER
+"""
+
+import sys
+from pathlib import Path
+
+import jpegs  # in tests/
+
+from fastdata.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS
+from fastdata.probe import core
+
+KINDS = (
+    *("4:4:4 baseline", "4:2:0 baseline", "4:2:2 baseline", "4:4:0 baseline", "4:1:1 baseline"),
+    *("4:4:4 progressive", "4:2:0 progressive", "4:2:0 optimised", "4:4:4 restart 1"),
+    *("4:2:0 restart 5", "rgb", "gray", "gray progressive", "gray restart", "cmyk", "cmyk 4:2:0"),
+    *("ycck", "ycck progressive", "eleven blocks"),
+)
+TRANSCODED = ("4:4:4 baseline", "4:2:0 progressive", "gray")
+
+
+def main(folder: Path) -> None:
+    """Write the seeds, with restart runs as well where the native core is there."""
+    seeds = {kind: jpegs.MAKERS[kind](52, 37) for kind in KINDS}
+    seeds["arithmetic"] = jpegs.ARITHMETIC
+    seeds["unfinished"] = jpegs.unfinished(seeds["4:2:0 progressive"], 5)
+    seeds["16-bit tables"] = jpegs.pillow(jpegs.scene(52, 37), qtables=[[400] * 64, [900] * 64])
+    native = core()
+    for kind in TRANSCODED if native is not None else ():
+        limits = (MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS)
+        seeds[f"{kind} in runs"], _ = native.transcode_jpeg(seeds[kind], 8, *limits)
+    folder.mkdir(parents=True, exist_ok=True)
+    for kind, data in seeds.items():
+        (folder / f"{kind.replace(' ', '-').replace(':', '')}.jpg").write_bytes(data)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
