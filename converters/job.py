@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -65,7 +66,9 @@ class Job:
 
     Attributes:
         skipped: What was left out so far.
-        image_bytes: Bytes of the images packed so far.
+        source_bytes: Bytes of the files packed so far.
+        image_bytes: Bytes of their images as they are stored.
+        kept: How many JPEGs were stored as they are although they should not, by reason.
         ran: Whether ``run`` was called.
     """
 
@@ -84,7 +87,9 @@ class Job:
         self.options = options
         self.guard = Guard(target.path, int(listing.sizes.sum()))
         self.skipped = list(listing.skipped)
+        self.source_bytes = 0
         self.image_bytes = 0
+        self.kept: Counter[str] = Counter()
         self.ran = False
         self._workers = workers
         self._strict = strict
@@ -126,7 +131,13 @@ class Job:
     def _write_samples(self, writer: Writer) -> None:
         total = int(self.listing.sizes.sum())
         done = 0
-        samples = read_all(self.listing, self._order(), self._workers)
+        run_pixels = self.options["run_pixels"]
+        samples = read_all(
+            self.listing,
+            self._order(),
+            self._workers,
+            None if run_pixels is None else int(run_pixels),
+        )
         for count, (place, loaded) in enumerate(samples, 1):
             if isinstance(loaded, Skipped):
                 self._skip(loaded)
@@ -165,7 +176,10 @@ class Job:
             flags=FORMATS.index(loaded.info.format),
             fields=placed.fields,
         )
+        self.source_bytes += int(self.listing.sizes[place])
         self.image_bytes += len(loaded.image)
+        if loaded.kept:
+            self.kept[loaded.kept] += 1
 
     def _finish(self, writer: Writer) -> Manifest:
         if not len(self._catalog):
@@ -181,6 +195,7 @@ class Job:
             options=self.options,
             source=self.listing.fingerprint,
             skipped=count_reasons(self.skipped),
+            kept=dict(sorted(self.kept.items())),
             shards=shards,
             catalog=writer.put_catalog(self._catalog),
             fingerprint=fingerprint(classes, (), shards, self._catalog.labels_digest()),

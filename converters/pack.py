@@ -13,10 +13,13 @@ from fastdata.converters.destination import destination
 from fastdata.converters.job import Job, Progress
 from fastdata.converters.listing import Skipped
 from fastdata.converters.scan import scan
+from fastdata.converters.transcode import RUN_PIXELS
 from fastdata.errors import DestinationError, OptionError, SourceError
 from fastdata.files import Lock
 from fastdata.manifest import Manifest, Options
+from fastdata.probe import core
 
+_MOST_RUN_PIXELS = 65535
 _UNITS: dict[str, int] = {
     "": 1,
     "b": 1,
@@ -34,11 +37,13 @@ class PackReport:
         kind: ``"tar"`` or ``"lmdb"``.
         samples: Number of samples.
         classes: Number of classes; 0 for a flat folder.
-        source_bytes: Bytes of the images that were packed.
+        source_bytes: Bytes of the files that were packed; 0 if ``already_complete``.
+        image_bytes: Bytes of their images as they are stored; likewise.
         bytes: Bytes of all files of the data set.
         shards: Number of shards, or of groups within an LMDB file.
         skipped: Name and reason of each file that was left out; empty if ``already_complete``.
         skipped_counts: How many files were left out, by reason.
+        kept_counts: How many JPEGs could not be coded anew and are as they were, by reason.
         seconds: Time it took.
         already_complete: The data set was there from the same source and options; nothing was
             written.
@@ -49,10 +54,12 @@ class PackReport:
     samples: int
     classes: int
     source_bytes: int
+    image_bytes: int
     bytes: int
     shards: int
     skipped: tuple[Skipped, ...]
     skipped_counts: Mapping[str, int]
+    kept_counts: Mapping[str, int]
     seconds: float
     already_complete: bool
 
@@ -65,7 +72,8 @@ def pack(
     workers: int | None = None,
     shuffle: bool = True,
     seed: int = 0,
-    keep_bytes: bool = True,
+    keep_bytes: bool = False,
+    run_pixels: int = RUN_PIXELS,
     overwrite: bool = False,
     strict: bool = False,
     progress: Progress | None = None,
@@ -83,7 +91,10 @@ def pack(
         workers: Reading threads; as many as there are cores without it.
         shuffle: Whether samples are packed in random order rather than that of ImageFolder.
         seed: Of that order.
-        keep_bytes: Whether image bytes are kept as they are: the only way for now.
+        keep_bytes: Whether image bytes are kept as they are. Otherwise JPEGs are coded anew,
+            without any change of a pixel, in restart runs of which a crop decodes only those it
+            needs. Where the native core is missing, bytes are kept.
+        run_pixels: Width of these runs.
         overwrite: Replaces a data set that is there.
         strict: Makes any file that would be skipped an error.
         progress: Called after each sample, on the calling thread.
@@ -99,7 +110,12 @@ def pack(
         CorruptError: A data set is there but damaged; ``overwrite`` replaces it.
     """
     started = time.perf_counter()
-    options = _options(shard_size, shuffle=shuffle, seed=seed, keep_bytes=keep_bytes)
+    if not 8 <= run_pixels <= _MOST_RUN_PIXELS:
+        raise OptionError(f"run_pixels must be from 8 to {_MOST_RUN_PIXELS}, found {run_pixels}")
+    keep = keep_bytes or core() is None
+    options = _options(
+        shard_size, shuffle=shuffle, seed=seed, run_pixels=None if keep else run_pixels
+    )
     threads = cores.available() if workers is None else workers
     if threads < 1:
         raise OptionError(f"workers must be 1 or more, found {workers}")
@@ -117,11 +133,13 @@ def pack(
         kind=manifest.kind,
         samples=manifest.samples,
         classes=len(manifest.classes),
-        source_bytes=job.image_bytes,
+        source_bytes=job.source_bytes,
+        image_bytes=job.image_bytes,
         bytes=target.bytes(),
         shards=len(manifest.shards),
         skipped=tuple(sorted(job.skipped)),
         skipped_counts=manifest.skipped,
+        kept_counts=manifest.kept,
         seconds=time.perf_counter() - started,
         already_complete=not job.ran,
     )
@@ -140,11 +158,9 @@ def parse_size(text: int | str) -> int:
     return int(match[1]) * unit
 
 
-def _options(shard_size: int | str, *, shuffle: bool, seed: int, keep_bytes: bool) -> Options:
-    if not keep_bytes:
-        raise OptionError("keep_bytes must be true: this version packs image bytes as they are")
+def _options(shard_size: int | str, *, shuffle: bool, seed: int, run_pixels: int | None) -> Options:
     return {
-        "keep_bytes": True,
+        "run_pixels": run_pixels,  # None: bytes are kept
         "seed": seed if shuffle else None,  # without a shuffle it changes nothing
         "shard_size": parse_size(shard_size),
         "shuffle": shuffle,

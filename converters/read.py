@@ -1,4 +1,4 @@
-"""Reads a source's files on several threads, and gives them back in the order asked for."""
+"""Reads and codes a source's files on several threads, and gives them back in order."""
 
 import errno
 import os
@@ -11,6 +11,7 @@ from typing import NamedTuple
 from fastdata.checksum import crc32c
 from fastdata.converters.listing import Listing, Skipped
 from fastdata.converters.scan import read_failure
+from fastdata.converters.transcode import transcode
 from fastdata.errors import DecodeError, SourceError
 from fastdata.probe import ImageInfo, probe
 
@@ -27,18 +28,20 @@ class Loaded(NamedTuple):
     """One file that holds an image.
 
     Attributes:
-        image: Its bytes, from a single read.
+        image: The bytes to store.
         crc: Their CRC32C.
         info: What their header says.
+        kept: Why it is stored as it is, where it was to be coded anew; empty otherwise.
     """
 
     image: bytes
     crc: int
     info: ImageInfo
+    kept: str
 
 
 def read_all(
-    listing: Listing, order: Iterable[int], workers: int
+    listing: Listing, order: Iterable[int], workers: int, run_pixels: int | None
 ) -> Iterator[tuple[int, Loaded | Skipped]]:
     """Reads files ahead, within bounds of number and bytes, and yields them in order.
 
@@ -46,6 +49,7 @@ def read_all(
         listing: The source.
         order: Places in the listing.
         workers: Number of threads, 1 or more.
+        run_pixels: Width of the restart runs that JPEGs are coded in; None keeps them as they are.
 
     Yields:
         Each place, and the file or why it is left out.
@@ -65,7 +69,7 @@ def read_all(
                 done, future = pending.popleft()
                 yield done, future.result()
                 ahead -= int(listing.sizes[done])
-            pending.append((place, pool.submit(load, listing, place)))
+            pending.append((place, pool.submit(load, listing, place, run_pixels)))
             ahead += size
         while pending:
             done, future = pending.popleft()
@@ -74,8 +78,8 @@ def read_all(
         pool.shutdown(cancel_futures=True)
 
 
-def load(listing: Listing, place: int) -> Loaded | Skipped:
-    """Reads and probes one file.
+def load(listing: Listing, place: int, run_pixels: int | None) -> Loaded | Skipped:
+    """Reads, probes and codes one file.
 
     Raises:
         SourceError: As :func:`read_all`.
@@ -93,7 +97,10 @@ def load(listing: Listing, place: int) -> Loaded | Skipped:
     if data is None:
         return Skipped(name, "changed while it was read")
     try:
-        return Loaded(data, crc32c(data), probe(data))
+        info, kept = probe(data), ""
+        if info.format == "jpeg" and run_pixels is not None:
+            data, kept = transcode(data, run_pixels)
+        return Loaded(data, crc32c(data), info, kept)
     except DecodeError as error:
         return Skipped(name, f"no usable image: {error}")
 

@@ -81,8 +81,9 @@ def pack(
     shuffle: Annotated[bool, typer.Option(help="Mix the samples over the shards.")] = True,
     seed: Annotated[int, typer.Option(help="Of the shuffle.")] = 0,
     keep_bytes: Annotated[
-        bool, typer.Option("--keep-bytes", help="Keep image bytes as they are: the only way yet.")
-    ] = True,
+        bool, typer.Option("--keep-bytes", help="Do not code JPEGs anew in restart runs.")
+    ] = False,
+    run_pixels: Annotated[int, typer.Option(help="Width of the restart runs.")] = 32,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another pack.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Make a skipped file an error.")] = False,
     as_json: Json = False,
@@ -97,6 +98,7 @@ def pack(
             shuffle=shuffle,
             seed=seed,
             keep_bytes=keep_bytes,
+            run_pixels=run_pixels,
             overwrite=overwrite,
             strict=strict,
             progress=progress,

@@ -69,11 +69,14 @@ def pack_rows(report: "PackReport") -> Rows:
         "already complete" if report.already_complete else "packed": report.path,
         "samples": report.samples,
         "classes": report.classes,
-        "images": size(report.source_bytes),
         "data set": f"{size(report.bytes)} in {report.shards:,} {_shards(report)}",
         "skipped": reasons(report.skipped_counts) or "none",
     }
+    if report.kept_counts:
+        rows["kept as they were"] = reasons(report.kept_counts)
     if not report.already_complete:
+        share = report.image_bytes / report.source_bytes
+        rows["images"] = f"{size(report.image_bytes)}, {share:.1%} of the files"
         speed, rate = report.samples / report.seconds, report.source_bytes / report.seconds
         rows["time"] = f"{report.seconds:.1f} s, {speed:,.0f} images/s, {size(rate)}/s"
     for name, reason in report.skipped[:_FEW]:

@@ -73,6 +73,7 @@ class Manifest:
         options: What the pack was told that changes its content.
         source: Fingerprint of the folder that was packed.
         skipped: How many files were left out, by reason.
+        kept: How many JPEGs could not be coded in restart runs and are as they were, by reason.
         shards: The shards, or groups, in the order of their ids.
         catalog: The catalog.
         fingerprint: Hash of the content: labels, classes, fields and the shards' digests.
@@ -86,6 +87,7 @@ class Manifest:
     options: Options
     source: str
     skipped: Mapping[str, int]
+    kept: Mapping[str, int]
     shards: tuple[Shard, ...]
     catalog: Stored
     fingerprint: str
@@ -180,6 +182,7 @@ def _manifest(reader: JsonFields) -> Manifest:
         options=reader.take("options", dict),
         source=reader.digest("source"),
         skipped=reader.take("skipped", dict),
+        kept=reader.take("kept", dict),
         shards=tuple(
             _shard(reader.inner(f"shard {number}", shard)) for number, shard in enumerate(shards)
         ),
@@ -216,8 +219,9 @@ def _contradiction(manifest: Manifest) -> str | None:
         # A name is never a path: a crafted manifest must not lead a reader out of the folder.
         if not _PLAIN_NAME.fullmatch(shard.name):
             return f"shard name {shard.name!r} is not a plain file name"
-    if any(type(count) is not int for count in manifest.skipped.values()):
-        return "skipped must hold numbers"
+    for name, counts in (("skipped", manifest.skipped), ("kept", manifest.kept)):
+        if any(type(count) is not int for count in counts.values()):
+            return f"{name} must hold numbers"
     return None
 
 

@@ -46,13 +46,13 @@ def originals(source: Path) -> dict[str, bytes]:
 
 def interrupted_after(
     count: int, error: BaseException | None = None
-) -> Callable[[Listing, Iterator[int], int], Iterator[tuple[int, Loaded | Skipped]]]:
+) -> Callable[[Listing, Iterator[int], int, int | None], Iterator[tuple[int, Loaded | Skipped]]]:
     """A reader that fails after so many files."""
 
     def broken(
-        listing: Listing, order: Iterator[int], workers: int
+        listing: Listing, order: Iterator[int], workers: int, run_pixels: int | None
     ) -> Iterator[tuple[int, Loaded | Skipped]]:
-        for done, entry in enumerate(read.read_all(listing, order, workers)):
+        for done, entry in enumerate(read.read_all(listing, order, workers, run_pixels)):
             if done == count:
                 raise error or KeyboardInterrupt
             yield entry

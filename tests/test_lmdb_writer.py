@@ -28,6 +28,7 @@ MANIFEST = manifest.Manifest(
     options={},
     source="sha256:" + "0" * 64,
     skipped={},
+    kept={},
     shards=(),
     catalog=manifest.Stored(0, "sha256:" + "0" * 64),
     fingerprint="sha256:" + "0" * 64,

@@ -119,8 +119,8 @@ def test_arguments_are_checked_first(source: Path, tmp_path: Path) -> None:
     """A bad option or a missing source leaves no trace of a destination."""
     with pytest.raises(OptionError, match="workers must be 1 or more, found 0"):
         pack(source, tmp_path / "out", workers=0)
-    with pytest.raises(OptionError, match="keep_bytes"):
-        pack(source, tmp_path / "out", keep_bytes=False)
+    with pytest.raises(OptionError, match="run_pixels must be from 8 to 65535, found 0"):
+        pack(source, tmp_path / "out", run_pixels=0)
     with pytest.raises(SourceError, match="no such folder"):
         pack(tmp_path / "none", tmp_path / "out")
     assert os.listdir(tmp_path) == ["source"]

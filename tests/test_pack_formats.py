@@ -26,7 +26,7 @@ from fastdata.converters.pack import pack
 def test_webdataset_reads_the_shards(source: Path, tmp_path: Path) -> None:
     """The webdataset library sees the catalog's keys, in its order, with bytes and labels."""
     wds = pytest.importorskip("webdataset")
-    report = pack(source, tmp_path / "out", shard_size=8000)
+    report = pack(source, tmp_path / "out", shard_size=8000, keep_bytes=True)
     urls = sorted(str(path) for path in (tmp_path / "out").glob("*.tar"))
     assert len(urls) == report.shards > 2
 
@@ -48,7 +48,7 @@ def test_tar_extracts_the_source(source: Path, tmp_path: Path) -> None:
     tar = shutil.which("tar")
     if tar is None:
         pytest.skip("no tar(1) here")
-    pack(source, tmp_path / "out")
+    pack(source, tmp_path / "out", keep_bytes=True)
     (tmp_path / "back").mkdir()
     command = [tar, "xf", "../out/shard-000000.tar"]
     subprocess.run(command, cwd=tmp_path / "back", check=True)
@@ -65,7 +65,7 @@ def test_tar_extracts_the_source(source: Path, tmp_path: Path) -> None:
 
 def test_lmdb_reads_the_file(source: Path, tmp_path: Path) -> None:
     """The lmdb module alone finds the bytes of every sample under its id."""
-    report = pack(source, tmp_path / "out.lmdb")
+    report = pack(source, tmp_path / "out.lmdb", keep_bytes=True)
     with (
         lmdb.open(str(tmp_path / "out.lmdb"), subdir=False, readonly=True, lock=False) as env,
         env.begin() as transaction,
@@ -84,9 +84,9 @@ def test_lmdb_reads_the_file(source: Path, tmp_path: Path) -> None:
 @KINDS
 def test_the_catalog_describes_every_sample(source: Path, tmp_path: Path, name: str) -> None:
     """Checksum, size, format and label are those of the file; counts agree with the folders."""
-    pack(source, tmp_path / name, shard_size=5000)
+    pack(source, tmp_path / name, shard_size=5000, keep_bytes=True)
     found = load(tmp_path / name)
-    other = pack(source, tmp_path / "plain", shuffle=False)
+    other = pack(source, tmp_path / "plain", shuffle=False, keep_bytes=True)
     catalog = Catalog.from_file(tmp_path / "plain/catalog.fdc")
 
     rows = catalog.rows(np.arange(other.samples))
@@ -105,7 +105,7 @@ def test_the_catalog_describes_every_sample(source: Path, tmp_path: Path, name: 
 def test_shards_are_what_the_manifest_says(source: Path, tmp_path: Path) -> None:
     """Digest and size of every file fit; places in the catalog lead to the bytes."""
     out = tmp_path / "out"
-    report = pack(source, out, shard_size=8000)
+    report = pack(source, out, shard_size=8000, keep_bytes=True)
     found = manifest.load(out)
 
     files = content(out)
@@ -133,7 +133,7 @@ def canonical(value: object) -> bytes:
 
 def test_the_document_is_enough_to_read_a_data_set(source: Path, tmp_path: Path) -> None:
     """A reader that knows docs/format.md alone, and none of our code, finds every sample."""
-    pack(source, tmp_path / "out", shard_size=8000)
+    pack(source, tmp_path / "out", shard_size=8000, keep_bytes=True)
     files = content(tmp_path / "out")
 
     described = json.loads(files["dataset.json"])
