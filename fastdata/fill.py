@@ -1,12 +1,13 @@
-"""Batches of pixels from a source: threads read, decode and crop straight into the buffer.
+"""Batches of pixels from a source, read, decoded and cropped straight into their buffer.
 
-A failure travels as a value to whoever waits for the batch, with the key of its sample.
+The native core's threads do JPEG; other formats, and everything where the core is missing, go
+through OpenCV on Python threads. One thread for each batch under way waits for both, and a failure
+travels as a value to whoever waits for the batch, with the key of its sample.
 """
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Generic, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,120 +15,173 @@ import numpy.typing as npt
 from fastdata.crop import Crop, CropPlan
 from fastdata.decode import decode_crop
 from fastdata.errors import DecodeError
-from fastdata.probe import probe
+from fastdata.native import Failures, NativeDecoder, Places
+from fastdata.probe import FORMATS, core, probe
 from fastdata.source import Ids, Source
 
 T = TypeVar("T")
+Pixels = npt.NDArray[np.uint8]
+
+_JPEG = FORMATS.index("jpeg")
+_FORMAT = 0xFF  # bits of a row's flags
 
 
-class Fill(Generic[T]):
-    """One batch being filled by several threads, each taking the next row until none is left."""
+class Filling(Generic[T]):
+    """A batch on its way; its result is there when nothing touches its buffer any more."""
 
-    def __init__(self, rows: int, work: Callable[[int], None], done: Callable[[], T]) -> None:
-        """``work`` fills a row; ``done`` makes the result, on the thread that finishes last."""
-        self.result: Future[T] = Future()
-        self._work = work
-        self._done = done
-        self._rows = rows
-        self._lock = threading.Lock()
-        self._taken = 0
-        self._finished = 0
-        self._failures: dict[int, BaseException] = {}
-
-    def run(self) -> None:
-        """Fill rows until none is left; called on each thread that helps."""
-        while (row := self._take()) is not None:
-            try:
-                self._work(row)
-            except BaseException as error:  # noqa: BLE001 - raised again by whoever waits
-                self._failures[row] = error
-                self.cancel()
-            with self._lock:
-                self._finished += 1
-                last = self._finished == self._rows
-            if last:
-                self._finish()
+    def __init__(self) -> None:
+        """Use :meth:`Filler.submit`."""
+        self.result: Future[T]
+        self.cancelled = False
+        self._job: Any = None
 
     def cancel(self) -> None:
-        """Start no further row; the result is then an error or never comes."""
-        with self._lock:
-            self._rows = self._taken
+        """Start no further sample; the result is then an error or never comes."""
+        self.cancelled = True
+        self.result.cancel()
+        if self._job is not None:
+            self._job.cancel()
 
-    def _take(self) -> int | None:
-        with self._lock:
-            if self._taken == self._rows:
-                return None
-            self._taken += 1
-            return self._taken - 1
-
-    def _finish(self) -> None:
-        """Set the result; of several failures the first row's, which does not depend on timing."""
-        if self._failures:
-            self.result.set_exception(self._failures[min(self._failures)])
-            return
-        try:
-            self.result.set_result(self._done())
-        except BaseException as error:  # noqa: BLE001 - raised again by whoever waits
-            self.result.set_exception(error)
+    def watch(self, job: Any) -> None:
+        """From now on let :meth:`cancel` reach this native job."""
+        self._job = job
+        if self.cancelled:
+            job.cancel()
 
 
 class Filler:
-    """Fills batches from one source on a pool of threads, in the order of submission."""
+    """Fills batches from one source, in the order of submission."""
 
-    def __init__(self, source: Source, crop: Crop, *, flip: float, seed: int, threads: int) -> None:
-        """Start ``threads`` decoding threads; they end with :meth:`close` or with this object."""
+    def __init__(
+        self, source: Source, crop: Crop, *, flip: float, seed: int, threads: int, ahead: int
+    ) -> None:
+        """Prepare; Python's threads start when they are first needed.
+
+        Args:
+            source: Where samples are read.
+            crop: What is cut out of them.
+            flip: Probability of a horizontal flip.
+            seed: Keys the crops.
+            threads: Decoding threads.
+            ahead: Most batches under way at a time.
+        """
         self._source = source
         self._crop = crop
         self._flip = flip
         self._seed = seed
-        self._threads = threads
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="fastdata-decode")
+        native = core()
+        self._native = None if native is None else NativeDecoder(native, source, threads)
+        self._batches = ThreadPoolExecutor(ahead, thread_name_prefix="fastdata-batch")
+        self._samples = ThreadPoolExecutor(threads, thread_name_prefix="fastdata-decode")
 
     def submit(
-        self,
-        epoch: int,
-        ids: Ids,
-        out: npt.NDArray[np.uint8],
-        done: Callable[[npt.NDArray[np.int64]], T],
-    ) -> Fill[T]:
+        self, epoch: int, ids: Ids, out: Pixels, done: Callable[[npt.NDArray[np.int64]], T]
+    ) -> Filling[T]:
         """Begin to fill a batch; returns at once.
 
         Args:
             epoch: Epoch, which keys the crops.
             ids: (N,) samples.
             out: (N, h, w, 3) uint8, C-contiguous, not touched by anybody else until the end.
-            done: Called with the (N,) int64 labels once all rows are filled; gives the result.
+            done: Called with the (N,) int64 labels once all samples are there; gives the result.
         """
-        rows = self._source.rows(ids)
-        sizes = np.stack([rows["width"], rows["height"]], axis=1).astype(np.int64)  # (N, 2)
-        plan = self._plan(sizes, ids, epoch) if sizes.all() else None
-        labels = rows["label"].astype(np.int64)
-        fill = Fill(
-            len(ids),
-            lambda row: self._fill_row(epoch, ids, plan, row, out[row]),
-            lambda: done(labels),
-        )
-        for _ in range(min(self._threads, len(ids))):
-            self._pool.submit(fill.run)
-        return fill
+        filling: Filling[T] = Filling()
+
+        def run() -> T:
+            rows = self._source.rows(ids)
+            if self._native is None:
+                failures = self._fill_here(filling, epoch, ids, rows, out)
+            else:
+                failures = self._fill_natively(self._native, filling, epoch, ids, rows, out)
+            if failures:  # of several the first, which does not depend on timing
+                raise failures[min(failures)]
+            return done(rows["label"].astype(np.int64))
+
+        filling.result = self._batches.submit(run)
+        return filling
 
     def close(self) -> None:
-        """End the threads; what is under way is finished first."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        """End the threads; samples under way are finished first."""
+        self._batches.shutdown(wait=True, cancel_futures=True)
+        self._samples.shutdown(wait=True, cancel_futures=True)
+        self._native = None
+
+    def _fill_natively(
+        self,
+        native: NativeDecoder,
+        filling: Filling[T],
+        epoch: int,
+        ids: Ids,
+        rows: npt.NDArray[Any],
+        out: Pixels,
+    ) -> Failures:
+        encoded = native.encoded(ids, rows)
+        sizes = _sizes(rows)
+        jpeg = (rows["flags"] & _FORMAT) == _JPEG
+        if not sizes.all():  # a folder's sizes are only known from the files themselves
+            everything = np.arange(len(ids))
+            job = native.load(encoded)
+            filling.watch(job)
+            failures = native.finish(job, ids, everything)
+            if failures or filling.cancelled:
+                return failures
+            encoded, sizes = job.samples(), np.array(job.sizes(), np.int64)
+            jpeg = sizes[:, 0] > 0
+        plan = self._plan(np.maximum(sizes, 1), ids, epoch)
+        crcs = np.ascontiguousarray(rows["crc"]) if self._source.has_checksums else _NONE
+        places = np.flatnonzero(jpeg)
+        job = native.fill(encoded, crcs, places, plan, out)
+        filling.watch(job)
+        try:
+            failures = self._fill_here(filling, epoch, ids, rows, out, np.flatnonzero(~jpeg))
+        finally:
+            failed = native.finish(job, ids, places)
+        return failures | failed
+
+    def _fill_here(
+        self,
+        filling: Filling[T],
+        epoch: int,
+        ids: Ids,
+        rows: npt.NDArray[Any],
+        out: Pixels,
+        places: Places | None = None,
+    ) -> Failures:
+        """Fill the given places, or all, on Python's threads."""
+        sizes = _sizes(rows)
+        plan = self._plan(sizes, ids, epoch) if sizes.all() else None
+
+        def fill(place: int) -> None:
+            if not filling.cancelled:
+                self._fill_sample(epoch, ids, plan, place, out[place])
+
+        chosen = range(len(ids)) if places is None else places.tolist()
+        futures = {place: self._samples.submit(fill, place) for place in chosen}
+        wait(futures.values())  # also after a failure: the buffer must be let go
+        errors = {place: future.exception() for place, future in futures.items()}
+        return {place: error for place, error in errors.items() if error is not None}
+
+    def _fill_sample(
+        self, epoch: int, ids: Ids, plan: CropPlan | None, place: int, out: Pixels
+    ) -> None:
+        one = ids[place : place + 1]
+        data = self._source.read(int(one[0]))
+        try:
+            if plan is None:
+                info = probe(data)
+                plan, place = self._plan(np.array([[info.width, info.height]]), one, epoch), 0
+            decode_crop(data, plan, place, out)
+        except DecodeError as error:
+            (key,) = self._source.keys(one)
+            raise DecodeError(f"{self._source.path}: sample {key!r}: {error}") from error
 
     def _plan(self, sizes: npt.NDArray[np.int64], ids: Ids, epoch: int) -> CropPlan:
         return self._crop.plan(sizes, ids, seed=self._seed, epoch=epoch, flip=self._flip)
 
-    def _fill_row(
-        self, epoch: int, ids: Ids, plan: CropPlan | None, row: int, out: npt.NDArray[np.uint8]
-    ) -> None:
-        data = self._source.read(int(ids[row]))
-        try:
-            if plan is None:  # a folder's sizes are only known from the files themselves
-                info = probe(data)
-                sizes = np.array([[info.width, info.height]], np.int64)
-                plan, row, ids = self._plan(sizes, ids[row : row + 1], epoch), 0, ids[row : row + 1]
-            decode_crop(data, plan, row, out)
-        except DecodeError as error:
-            (key,) = self._source.keys(ids[row : row + 1])
-            raise DecodeError(f"{self._source.path}: sample {key!r}: {error}") from error
+
+_NONE = np.empty(0, np.uint32)
+
+
+def _sizes(rows: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """(N, 2) width and height."""
+    return np.stack([rows["width"], rows["height"]], axis=1).astype(np.int64)

@@ -1,6 +1,7 @@
 """What the loaders need of a data set, however it is stored."""
 
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,12 +18,14 @@ class Source(Protocol):
         kind: ``"folder"``, ``"tar"`` or ``"lmdb"``.
         fingerprint: Hash of the content; two data sets with the same one give the same order.
         classes: Names in the order of the labels.
+        has_checksums: Whether ``rows`` holds the CRC-32C of each sample.
     """
 
     path: Path
     kind: str
     fingerprint: str
     classes: tuple[str, ...]
+    has_checksums: bool
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -38,6 +41,9 @@ class Source(Protocol):
 
     def read(self, sample: int) -> bytes:
         """Encoded image of one sample, verified where the data set has checksums."""
+
+    def encoded(self, core: ModuleType, ids: Ids, rows: npt.NDArray[Any]) -> Any:
+        """The encoded images of N samples as a ``ByteSource`` of the native core."""
 
     def read_fields(self, sample: int) -> dict[str, bytes]:
         """Further fields of one sample by extension."""

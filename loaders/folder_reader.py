@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ class FolderSource:
     """
 
     kind = "folder"
+    has_checksums = False
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """List the folder.
@@ -77,6 +79,10 @@ class FolderSource:
                 return file.read()
         except OSError as error:
             raise SampleError(f"{os.fsdecode(path)}: cannot read: {error.strerror}") from error
+
+    def encoded(self, core: ModuleType, ids: Ids, rows: npt.NDArray[Any]) -> Any:  # noqa: ARG002
+        """The files of N images as a ``ByteSource`` of the native core."""
+        return core.WholeFiles([self._listing.path(number) for number in ids.tolist()])
 
     def read_fields(self, sample: int) -> dict[str, bytes]:  # noqa: ARG002
         """A folder has no further fields."""

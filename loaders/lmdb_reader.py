@@ -2,6 +2,11 @@
 
 import os
 from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from fastdata.catalog import Catalog
 from fastdata.errors import CatalogError
@@ -14,6 +19,7 @@ from fastdata.lmdb_file import (
     sample_key,
 )
 from fastdata.loaders.packed import PackedSource
+from fastdata.source import Ids
 
 
 class LMDBSource(PackedSource):
@@ -39,14 +45,25 @@ class LMDBSource(PackedSource):
         if header is None:
             raise CatalogError(f"{file}: holds no catalog; restore the file, or pack again")
         lmdb = self._lmdb
+        self._file: Any = None  # the native core's view of the file
         super().__init__(
             file,
             manifest,
             Catalog.from_parts(header, lambda number: _part(lmdb, file, number), str(file)),
         )
 
+    def encoded(self, core: ModuleType, ids: Ids, rows: npt.NDArray[Any]) -> Any:
+        """The encoded images of N samples as a ``ByteSource`` of the native core."""
+        if self._file is None:
+            self._file = core.LmdbFile(os.fsencode(self.path))
+        offsets = rows["offset"].astype(np.uint32)
+        return core.LmdbValues(
+            self._file, ids.astype(np.uint64), offsets, np.ascontiguousarray(rows["length"])
+        )
+
     def close(self) -> None:
         """Close the file for all its readers in this process; a later read opens it again."""
+        self._file = None
         self._lmdb.close()
 
     def _bytes(self, sample: int, shard: int, offset: int, length: int) -> bytes:  # noqa: ARG002

@@ -17,7 +17,7 @@ from fastdata.batch import Batch
 from fastdata.batches import BatchPlan
 from fastdata.crop import CenterCrop, Crop
 from fastdata.errors import OptionError, StalledError
-from fastdata.fill import Fill, Filler
+from fastdata.fill import Filler, Filling
 from fastdata.loaders.open_source import open_source
 from fastdata.normalize import IMAGENET, Normalization, Normalize
 from fastdata.slots import Ring
@@ -33,7 +33,7 @@ class _Pending(NamedTuple):
     epoch: int
     number: int
     ids: Ids
-    fill: Fill[InFlight]
+    fill: Filling[InFlight]
 
 
 class Loader:
@@ -117,6 +117,7 @@ class Loader:
             flip=flip,
             seed=seed,
             threads=cores.decode_threads() if threads is None else threads,
+            ahead=prefetch + 1,
         )
         self._pending: deque[_Pending] = deque()
         self._epoch = 0

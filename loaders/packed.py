@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,8 @@ class PackedSource(ABC):
         classes: Names in the order of the labels.
         fingerprint: Hash of the content.
     """
+
+    has_checksums = True
 
     def __init__(self, path: Path, manifest: Manifest, catalog: Catalog) -> None:
         """Take over a manifest and a catalog that belong together.
@@ -85,6 +88,10 @@ class PackedSource(ABC):
                     sample, shard, place["offset"], place["length"], place["crc"]
                 )
         return fields
+
+    @abstractmethod
+    def encoded(self, core: ModuleType, ids: Ids, rows: npt.NDArray[Any]) -> Any:
+        """The encoded images of N samples as a ``ByteSource`` of the native core."""
 
     @abstractmethod
     def close(self) -> None:

@@ -33,9 +33,15 @@ def test_samples(dataset: Path) -> None:
     assert [sample.id for sample in samples] == list(range(23))
 
 
-def test_encoded_bytes_are_the_files(dataset: Path, folder: Path) -> None:
-    """Without decoding, a sample's image is the file that was packed, to the byte."""
-    for sample in fd.open(dataset, decode=False):
+@pytest.mark.parametrize("name", [None, "shards", "images.lmdb"])
+def test_encoded_bytes_are_the_files(folder: Path, tmp_path: Path, name: str | None) -> None:
+    """Without decoding, a sample's image is the file, to the byte, if a pack was to keep bytes."""
+    path = folder
+    if name is not None:
+        path = tmp_path / name
+        fd.pack(folder, path, keep_bytes=True)
+
+    for sample in fd.open(path, decode=False):
         assert sample.image == (folder / f"{sample.key}.jpg").read_bytes()
 
 

@@ -38,6 +38,7 @@ ORDER = [
     "crop",
     "decode",
     "source",
+    "native",
     "slots",
     "fill",
     "batch",
