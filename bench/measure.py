@@ -113,7 +113,7 @@ def machine() -> dict[str, Any]:
         "cores": cores.available(),
         "load": round(os.getloadavg()[0], 2),
         "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1),
-        "system": platform.platform(),
+        "system": platform.system(),
         "python": platform.python_version(),
     }
 

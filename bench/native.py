@@ -1,0 +1,75 @@
+"""The native core without a loader: images in memory, crops of a batch out.
+
+What is measured here is decoding alone, which bounds what fastdata's loader can reach.
+"""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastdata import limits, probe
+from fastdata.crop import CropPlan
+
+NEEDS = ("fastdata._core",)
+
+_LIMITS = (limits.MAX_PIXELS, limits.MAX_SCANS, limits.MAX_SEGMENTS)
+_RUN_PIXELS = 32  # what `fastdata pack` takes by default
+_DEADLINE = 60.0  # seconds
+
+
+def packed(data: bytes) -> bytes:
+    """The image as ``fastdata pack`` stores it."""
+    runs, _ = _core().transcode_jpeg(data, _RUN_PIXELS, *_LIMITS)
+    return data if runs is None else bytes(runs)
+
+
+class MemoryDecoder:
+    """Threads that decode crops of batches that are in memory."""
+
+    def __init__(self, threads: int) -> None:
+        """Start the threads."""
+        self._pool = _core().WorkerPool(threads, *_LIMITS)
+        self._unchecked = np.empty(0, np.uint32)
+
+    def load(self, images: Sequence[bytes]) -> Any:
+        """Copy a batch of encoded images into the core's memory, for :meth:`start`."""
+        with tempfile.TemporaryDirectory() as folder:
+            names = [Path(folder, str(number)) for number in range(len(images))]
+            for name, data in zip(names, images, strict=True):
+                name.write_bytes(data)
+            job = self._pool.load(_core().WholeFiles([bytes(name) for name in names]))
+            _wait(job)
+        return job.samples()
+
+    def start(self, batch: Any, plan: CropPlan, out: npt.NDArray[np.uint8]) -> Any:
+        """Begin to decode a batch of N images into (N, size, size, 3); for :meth:`finish`."""
+        places = np.arange(len(out))
+        return self._pool.fill(
+            batch,
+            self._unchecked,
+            places,
+            plan.source,
+            plan.scaled,
+            plan.cut,
+            plan.flip,
+            out,
+        )
+
+    def finish(self, job: Any) -> None:
+        """Wait for a batch."""
+        _wait(job)
+
+
+def _wait(job: Any) -> None:
+    if not job.wait(_DEADLINE):
+        raise TimeoutError(f"no batch within {_DEADLINE:.0f} s")
+    if job.failure() is not None:
+        raise RuntimeError(f"row, kind, message: {job.failure()}")
+
+
+def _core() -> Any:
+    return probe.core()

@@ -1,0 +1,38 @@
+"""fastdata: from the folder as it is, from tar shards, from LMDB."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import fastdata as fd
+from peers import Job
+
+if TYPE_CHECKING:
+    from torch import Tensor  # packing needs no torch
+
+
+def prepare(job: Job) -> None:
+    """Pack."""
+    fd.pack(job.images, _path(job), workers=job.threads)
+
+
+def epochs(job: Job) -> "Iterator[Iterator[Tensor]]":
+    """Epochs of batches, as ``peers`` says."""
+    loader = fd.Loader(
+        _path(job),
+        job.batch,
+        crop=fd.RandomResizedCrop(job.size),
+        flip=0.5,
+        threads=job.threads,
+    )
+    while True:
+        yield (batch.images for batch in loader)
+
+
+def _path(job: Job) -> Path:
+    forms = {
+        "fastdata-folder": job.images,
+        "fastdata-tar": job.form / "shards",
+        "fastdata-lmdb": job.form / "images.lmdb",
+    }
+    return forms[job.name]

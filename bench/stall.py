@@ -1,0 +1,106 @@
+"""Does loading slow down the Python code of the trainer?
+
+The main thread counts in pure Python on one core and takes each batch as soon as it is ready; the
+loader decodes with one thread on another core, and plans its batches beside the main thread.
+Counting keeps its free rate and decoding keeps its own where the loader needs the interpreter's
+lock for nothing that takes long. The same is measured with OpenCV decoding on a Python thread,
+which is what there is without the native core.
+
+    python bench/stall.py FOLDER            # a packed data set, or a folder of images
+
+``counting`` is the rate beside loading over the rate without; ``decoding`` the rate beside counting
+over the rate of a main thread that only waits. Both are medians of interleaved rounds; 1.0 would be
+no loss. At least two cores are needed. The last line is JSON.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+from measure import machine, versions
+
+import fastdata as fd
+
+_CHUNK = 2000  # additions between two looks at the loader: about 0.1 ms
+
+
+def count(seconds: float) -> float:
+    """Additions a second in pure Python, with nothing beside it."""
+    total, start = 0, time.perf_counter()
+    while time.perf_counter() - start < seconds:
+        for _ in range(_CHUNK):
+            total += 1
+    return total / (time.perf_counter() - start)
+
+
+def drain(batches: Iterator[fd.Batch], seconds: float) -> float:
+    """Images a second for a consumer that does nothing but wait."""
+    images, start = 0, time.perf_counter()
+    while time.perf_counter() - start < seconds:
+        images += len(next(batches).ids)
+    return images / (time.perf_counter() - start)
+
+
+def both(loader: fd.Loader, batches: Iterator[fd.Batch], seconds: float) -> tuple[float, float]:
+    """Additions and images a second, with each batch taken as soon as it is ready."""
+    total, images, start = 0, 0, time.perf_counter()
+    while time.perf_counter() - start < seconds:
+        for _ in range(_CHUNK):
+            total += 1
+        if loader._pending and loader._pending[0].fill.result.done():  # noqa: SLF001 - no wait
+            images += len(next(batches).ids)
+    passed = time.perf_counter() - start
+    return total / passed, images / passed
+
+
+def forever(loader: fd.Loader) -> Iterator[fd.Batch]:
+    """Batches of one epoch after the other."""
+    while True:
+        yield from loader
+
+
+def measure(path: Path, *, rounds: int, seconds: float) -> dict[str, float]:
+    """Shares that counting and decoding keep beside each other; see the module."""
+    first, second = sorted(os.sched_getaffinity(0))[:2]
+    os.sched_setaffinity(0, {second})  # the core's threads start now, and stay on this core
+    with fd.Loader(path, 32, crop=fd.RandomResizedCrop(224), flip=0.5, threads=1) as loader:
+        os.sched_setaffinity(0, {first})
+        batches = forever(loader)
+        drain(batches, 1.0)
+        for thread in threading.enumerate():  # Python's decoding threads, where those decode
+            if thread.name.startswith("fastdata-decode"):
+                os.sched_setaffinity(thread.native_id or 0, {second})
+        counting, decoding = [], []
+        for _ in range(rounds):
+            free, alone = count(seconds), drain(batches, seconds)
+            counted, decoded = both(loader, batches, seconds)
+            counting.append(counted / free)
+            decoding.append(decoded / alone)
+    os.sched_setaffinity(0, {first, second})
+    return {"counting": statistics.median(counting), "decoding": statistics.median(decoding)}
+
+
+def main() -> None:
+    """Measure both ways and print them."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("path", type=Path)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=2.0)
+    given = parser.parse_args()
+    rows = {"native core": measure(given.path, rounds=given.rounds, seconds=given.seconds)}
+    with mock.patch("fastdata.fill.core", return_value=None):
+        rows["OpenCV"] = measure(given.path, rounds=given.rounds, seconds=given.seconds)
+    print(f"{'':12} {'counting':>9} {'decoding':>9}")
+    for name, row in rows.items():
+        print(f"{name:12} {row['counting']:9.1%} {row['decoding']:9.1%}")
+    print(json.dumps({**rows, "machine": machine(), "versions": versions(("torch", "numpy"))}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""The benchmarks run, and say what they could not run. No figure is looked at."""
+
+import json
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastdata import photos
+
+_BENCH = Path(__file__).parents[1] / "bench"
+
+# each benchmark starts several processes that import torch
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve small pictures in three classes."""
+    root = tmp_path_factory.mktemp("bench") / "pictures"
+    photos.generate(root, images=12, classes=3, scale=0.2)
+    return root
+
+
+def test_decode_measures_each_decoder(pictures: Path, tmp_path: Path) -> None:
+    """Each decoder gets a rate for each round, and pixels near Pillow's, of resized images."""
+    pytest.importorskip("PIL")
+
+    result = _run("decode.py", pictures, tmp_path, "--short-side", "48")
+
+    rows = {row["name"]: row for row in result["rows"]}
+    assert {"pillow", "opencv", "fastdata-opencv"} <= _measured(result)
+    assert all(len(rows[name]["rounds"]) == 2 for name in _measured(result))
+    assert rows["pillow"]["off"] == 0
+    assert rows["fastdata-opencv"]["off"] < 0.5
+    sizes = [path.stat().st_size for path in pictures.glob("*/*.jpg")]
+    assert 1000 * result["settings"]["kilobytes_per_image"] < sum(sizes) / len(sizes)
+
+
+def test_loaders_measures_or_leaves_out_with_a_reason(pictures: Path, tmp_path: Path) -> None:
+    """A loader that is absent, or stops with an error, hides neither itself nor the others."""
+    names = ["torchvision-v2", "fastdata-tar", "fastdata-lmdb"]
+    damaged = tmp_path / "damaged"
+    shutil.copytree(pictures, damaged)
+    (damaged / photos.class_names(3)[0] / "bad.jpg").write_bytes(b"no image")
+
+    result = _run("loaders.py", damaged, tmp_path, "--only", ",".join(names))
+
+    rows = {row["name"]: row for row in result["rows"]}
+    assert list(rows) == names
+    assert _measured(result) == {"fastdata-tar", "fastdata-lmdb"}  # packing skips what is no image
+    assert rows["fastdata-tar"]["gives"] == "uint8 (4, 3, 64, 64)"
+    absent = find_spec("torchvision") is None
+    reason = "torchvision not installed" if absent else "measure: "
+    assert rows["torchvision-v2"]["left_out"].startswith(reason)
+
+
+def test_an_unknown_row_is_refused(pictures: Path, tmp_path: Path) -> None:
+    """A misspelt name ends the run at once and is told the names there are."""
+    done = _process("loaders.py", pictures, tmp_path, "--only", "torchvision")
+
+    assert done.returncode == 2
+    assert "torchvision-pil" in done.stderr
+
+
+def _run(script: str, folder: Path, tmp_path: Path, *options: str) -> dict[str, Any]:
+    """The JSON line of a tiny run."""
+    saved = tmp_path / "saved.json"
+    done = _process(script, folder, tmp_path, "--save", str(saved), *options)
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert json.loads(saved.read_text()) == result
+    assert result["machine"]["cores"] >= 1
+    assert result["versions"]["fastdata"]
+    return result
+
+
+def _process(
+    script: str, folder: Path, tmp_path: Path, *options: str
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(_BENCH / script), str(folder), "--quick"]
+    command += ["--cache", str(tmp_path / "cache"), *options]
+    return subprocess.run(command, capture_output=True, check=False, cwd=tmp_path, text=True)
+
+
+def _measured(result: dict[str, Any]) -> set[str]:
+    return {row["name"] for row in result["rows"] if "left_out" not in row}
