@@ -148,6 +148,9 @@ class Filler:
         places: Places | None = None,
     ) -> Failures:
         """Fill the given places, or all, on Python's threads."""
+        chosen = range(len(ids)) if places is None else places.tolist()
+        if not chosen:
+            return {}
         sizes = _sizes(rows)
         plan = self._plan(sizes, ids, epoch) if sizes.all() else None
 
@@ -155,7 +158,6 @@ class Filler:
             if not filling.cancelled:
                 self._fill_sample(epoch, ids, plan, place, out[place])
 
-        chosen = range(len(ids)) if places is None else places.tolist()
         futures = {place: self._samples.submit(fill, place) for place in chosen}
         wait(futures.values())  # also after a failure: the buffer must be let go
         errors = {place: future.exception() for place, future in futures.items()}
