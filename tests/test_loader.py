@@ -223,6 +223,22 @@ def test_no_thread_is_left(shards: Path) -> None:
             assert not thread.is_alive()
 
 
+def test_memory_is_flat(dataset: Path) -> None:
+    """Twenty epochs take no more memory than five."""
+    with _loader(dataset, crop=fd.RandomResizedCrop(128)) as loader:
+        for epoch in range(20):
+            for _ in loader:
+                pass
+            if epoch == 4:
+                early = _resident_bytes()
+
+        assert _resident_bytes() - early < 8 << 20
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def test_closed_loader(shards: Path) -> None:
     """A closed loader says so; batches that it gave stay readable."""
     with _loader(shards) as loader:
