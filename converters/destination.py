@@ -29,10 +29,10 @@ class Destination(Protocol):
     lock_path: Path
 
     def create(self) -> bool:
-        """Makes the folder that holds the lock; says whether there was none."""
+        """Make the folder that holds the lock; return whether there was none."""
 
     def manifest(self) -> manifest.Manifest | None:
-        """Reads the manifest of a whole data set; None where there is nothing yet.
+        """Read the manifest of a whole data set; None where there is nothing yet.
 
         Raises:
             CorruptError: A data set is there and damaged.
@@ -40,7 +40,7 @@ class Destination(Protocol):
         """
 
     def prepare(self, pack: Mapping[str, object], *, overwrite: bool) -> None:
-        """Clears what an unfinished pack left, or an old data set.
+        """Clear what an unfinished pack left, or an old data set.
 
         Args:
             pack: Source and options, to know an unfinished pack by.
@@ -51,20 +51,20 @@ class Destination(Protocol):
         """
 
     def writer(self, shard_size: int) -> Writer:
-        """Begins to write."""
+        """Begin to write."""
 
     def give_up(self) -> None:
-        """Removes what a pack that failed left, unless whole shards are worth keeping."""
+        """Remove what a pack that failed left, unless whole shards are worth keeping."""
 
     def finish(self) -> None:
-        """Removes what only an unfinished pack needs."""
+        """Remove what only an unfinished pack needs."""
 
     def bytes(self) -> int:
         """Size of all files of the data set."""
 
 
 def destination(path: Path) -> Destination:
-    """Tells the kind by the name: one LMDB file if it ends in .lmdb, else a folder of shards."""
+    """Tell the kind by the name: one LMDB file if it ends in .lmdb, else a folder of shards."""
     return LmdbDestination(path) if path.name.endswith(".lmdb") else TarDestination(path)
 
 
@@ -79,7 +79,7 @@ class TarDestination:
         self._mark = path / manifest.MARK_NAME
 
     def create(self) -> bool:
-        """Makes the folder."""
+        """Make the folder."""
         if self.path.is_dir():
             return False
         if self.path.exists():
@@ -88,7 +88,7 @@ class TarDestination:
         return True
 
     def manifest(self) -> manifest.Manifest | None:
-        """Reads dataset.json and compares the sizes of the files that it names."""
+        """Read dataset.json and compare the sizes of the files that it names."""
         if not self.path.exists():
             return None
         if not self.path.is_dir():
@@ -103,7 +103,7 @@ class TarDestination:
         return found
 
     def prepare(self, pack: Mapping[str, object], *, overwrite: bool) -> None:
-        """Marks the folder as ours and unfinished, then empties it."""
+        """Mark the folder as ours and unfinished, then empty it."""
         self._refuse_others()
         mark = (json.dumps(pack, indent=2, sort_keys=True) + "\n").encode("ascii")
         whole = (self.path / manifest.FILE_NAME).exists()
@@ -122,18 +122,18 @@ class TarDestination:
                 (self.path / name).unlink()
 
     def writer(self, shard_size: int) -> Writer:
-        """Begins to write."""
+        """Begin to write."""
         return TarWriter(self.path, shard_size)
 
     def give_up(self) -> None:
-        """Removes everything, unless whole shards are worth keeping."""
+        """Remove everything, unless whole shards are worth keeping."""
         names = set(os.listdir(self.path)) - {LOCK_NAME}
         if not any(name.endswith(".tar") for name in names):
             for name in names:
                 (self.path / name).unlink()
 
     def finish(self) -> None:
-        """Removes the mark of an unfinished pack."""
+        """Remove the mark of an unfinished pack."""
         self._mark.unlink(missing_ok=True)
         fsync_folder(self.path)
 
@@ -148,7 +148,7 @@ class TarDestination:
         )
 
     def _refuse_others(self) -> None:
-        """Refuses a folder with anything in it that no pack of ours wrote."""
+        """Refuse a folder with anything in it that no pack of ours wrote."""
         names = os.listdir(self.path)
         for name in sorted(names):
             if not _OURS.fullmatch(name):
@@ -193,12 +193,12 @@ class LmdbDestination:
         self.lock_path = path.with_name(path.name + ".lock")
 
     def create(self) -> bool:
-        """Makes the folder that will hold the file."""
+        """Make the folder that will hold the file."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         return False
 
     def manifest(self) -> manifest.Manifest | None:
-        """Reads the manifest within the file."""
+        """Read the manifest within the file."""
         # Imported here, so that packing shards needs no LMDB.
         from fastdata import lmdb_file
 
@@ -215,13 +215,13 @@ class LmdbDestination:
         *,
         overwrite: bool,
     ) -> None:
-        """Clears nothing: the old file stays until the new one takes its name."""
+        """Clear nothing: the old file stays until the new one takes its name."""
         if overwrite:
             with suppress(CorruptError):  # a damaged data set may go, anything else may not
                 self.manifest()
 
     def writer(self, shard_size: int) -> Writer:
-        """Begins to write."""
+        """Begin to write."""
         from fastdata.converters.lmdb_writer import LmdbWriter
 
         return LmdbWriter(self.path, shard_size)

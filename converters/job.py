@@ -41,7 +41,7 @@ class Guard:
         self.written = 0
 
     def __enter__(self) -> None:
-        """Begins a stretch of calls that touch the destination."""
+        """Begin a stretch of calls that touch the destination."""
 
     def __exit__(
         self,
@@ -49,7 +49,7 @@ class Guard:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Raises DestinationError in place of an OSError."""
+        """Raise DestinationError in place of an OSError."""
         if not isinstance(error, OSError):
             return
         free = "unknown"
@@ -97,7 +97,7 @@ class Job:
         self._catalog = CatalogBuilder()
 
     def run(self) -> Manifest:
-        """Writes everything; on an error nothing unfinished stays.
+        """Write everything; on an error nothing unfinished stays.
 
         Raises:
             SourceError: No file holds an image, or ``strict`` met one to skip.

@@ -57,7 +57,7 @@ class LmdbWriter:
             )
 
     def append(self, item: Item) -> Placed:
-        """Writes the next sample: its value is the image and the fields, end to end.
+        """Write the next sample: its value is the image and the fields, end to end.
 
         Key, extension and label are in the catalog alone.
         """
@@ -70,13 +70,13 @@ class LmdbWriter:
         return Placed(len(self._groups), 0, _place(item))
 
     def finish(self) -> tuple[Shard, ...]:
-        """Commits the last group."""
+        """Commit the last group."""
         if self._group.samples:
             self._close_group()
         return tuple(self._groups)
 
     def put_catalog(self, catalog: CatalogBuilder) -> Stored:
-        """Writes the header and the parts of the catalog as entries."""
+        """Write the header and the parts of the catalog as entries."""
         digest = hashlib.sha256()
         size = 0
         keys = (CATALOG_KEY, *map(part_key, range(catalog.parts())))
@@ -88,7 +88,7 @@ class LmdbWriter:
         return Stored(size, f"sha256:{digest.hexdigest()}")
 
     def publish(self, manifest: bytes) -> None:
-        """Writes the manifest, puts everything on the disk and gives the file its name."""
+        """Write the manifest, put everything on the disk and give the file its name."""
         self._put(MANIFEST_KEY, manifest)
         self._commit()
         with _explained(self._path):
@@ -102,7 +102,7 @@ class LmdbWriter:
         publish(self._tmp, self._path)
 
     def abort(self) -> None:
-        """Removes the file: nothing of it was published."""
+        """Remove the file: nothing of it was published."""
         self._env.close()
         self._tmp.unlink(missing_ok=True)
 
@@ -127,7 +127,7 @@ class LmdbWriter:
         self._pending_bytes = 0
 
     def _make_room(self) -> None:
-        """Grows the map, which bounds the file, ahead of a commit."""
+        """Grow the map, which bounds the file, ahead of a commit."""
         page = self._env.stat()["psize"]
         info = self._env.info()
         used = (info["last_pgno"] + 1) * page
@@ -148,7 +148,7 @@ class _Group:
         self._digest = hashlib.sha256()
 
     def add(self, value: bytes) -> None:
-        """Counts the next entry."""
+        """Count the next entry."""
         self.samples += 1
         self.bytes += len(value)
         self._digest.update(value)

@@ -78,7 +78,7 @@ def pack(
     strict: bool = False,
     progress: Progress | None = None,
 ) -> PackReport:
-    """Packs an image folder into tar shards, or into one LMDB file.
+    """Pack an image folder into tar shards, or into one LMDB file.
 
     The content depends on source, ``shard_size``, ``shuffle`` and ``seed`` alone. Shards appear
     one by one, each whole; the manifest comes last and makes them a data set.
@@ -168,7 +168,7 @@ def _options(shard_size: int | str, *, shuffle: bool, seed: int, run_pixels: int
 
 
 def _refuse_overlap(source: Path, target: Path) -> None:
-    """Refuses a destination within the source: the next pack would read it as a class."""
+    """Refuse a destination within the source: the next pack would read it as a class."""
     root = Path(os.path.realpath(source))
     if target == root or root in target.parents:
         raise DestinationError(f"{target}: lies within the source {root}; choose another place")

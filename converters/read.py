@@ -43,7 +43,7 @@ class Loaded(NamedTuple):
 def read_all(
     listing: Listing, order: Iterable[int], workers: int, run_pixels: int | None
 ) -> Iterator[tuple[int, Loaded | Skipped]]:
-    """Reads files ahead, within bounds of number and bytes, and yields them in order.
+    """Read files ahead, within bounds of number and bytes, and yield them in order.
 
     Args:
         listing: The source.
@@ -79,7 +79,7 @@ def read_all(
 
 
 def load(listing: Listing, place: int, run_pixels: int | None) -> Loaded | Skipped:
-    """Reads, probes and codes one file.
+    """Read, probe and code one file.
 
     Raises:
         SourceError: As :func:`read_all`.

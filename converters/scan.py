@@ -18,7 +18,7 @@ MAX_BYTES = 2**32 - 1  # of one file: the catalog states lengths in 32 bits, and
 
 
 def scan(source: Path, extensions: frozenset[str] | None = None) -> Listing:
-    """Lists every file that may be an image.
+    """List every file that may be an image.
 
     A folder with sub-folders is one of classes: the names of its sub-folders, sorted, are the
     classes, and what lies deeper belongs to them. A sub-folder without an image is a class too, so
@@ -117,7 +117,7 @@ class _Collector:
         )
 
     def skip_beside(self, classes: set[str]) -> None:
-        """Notes what lies in the source beside the class folders."""
+        """Note what lies in the source beside the class folders."""
         for name in sorted(os.listdir(self.root)):
             if name.startswith("."):
                 self._skip(name, "hidden")
@@ -145,7 +145,7 @@ class _Collector:
         return sorted(found)
 
     def add_files(self, folder: str, label: int) -> None:
-        """Adds the files of one folder, not those below it."""
+        """Add the files of one folder, not those below it."""
         prefix = f"{folder}/" if folder else ""
         try:
             names = sorted(os.listdir(self._full(folder)))

@@ -33,7 +33,7 @@ class TarWriter:
         self._open: _Shard | None = None
 
     def append(self, item: Item) -> Placed:
-        """Writes the next sample: KEY.extension, KEY.cls, then KEY.field for each field."""
+        """Write the next sample: KEY.extension, KEY.cls, then KEY.field for each field."""
         members = {item.extension: item.image, "cls": b"%d" % item.label, **item.fields}
         headers = [
             member_header(item.key + b"." + ending.encode("ascii"), len(data))
@@ -62,15 +62,15 @@ class TarWriter:
         return tuple(self._shards)
 
     def put_catalog(self, catalog: CatalogBuilder) -> Stored:
-        """Writes the catalog beside the shards."""
+        """Write the catalog beside the shards."""
         return Stored(*catalog.write(self._folder / CATALOG_NAME))
 
     def publish(self, manifest: bytes) -> None:
-        """Writes dataset.json."""
+        """Write dataset.json."""
         write_atomically(self._folder / FILE_NAME, manifest)
 
     def abort(self) -> None:
-        """Removes the shard that is being written."""
+        """Remove the shard that is being written."""
         if self._open is not None:
             self._open.remove()
             self._open = None
@@ -95,7 +95,7 @@ class _Shard:
         self.bytes = 0
 
     def write(self, key: bytes, headers: list[bytes], members: Fields) -> dict[str, int]:
-        """Writes a sample's members; gives the offset of each one's data by extension."""
+        """Write a sample's members; return the offset of each one's data by extension."""
         offsets = {}
         line = []
         for header, (extension, data) in zip(headers, members.items(), strict=True):
@@ -110,7 +110,7 @@ class _Shard:
         return offsets
 
     def publish(self) -> Shard:
-        """Ends the archive and gives it and its index their final names."""
+        """End the archive and give it and its index their final names."""
         self._put(END)
         self._flush()
         sync(self._file)
@@ -128,7 +128,7 @@ class _Shard:
         )
 
     def remove(self) -> None:
-        """Closes and removes the temporary file, whatever state it is in."""
+        """Close and remove the temporary file, whatever state it is in."""
         with suppress(OSError):  # it flushes, and fails again where a write failed
             self._file.close()
         self._tmp.unlink(missing_ok=True)

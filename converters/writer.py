@@ -48,16 +48,16 @@ class Writer(Protocol):
     """
 
     def append(self, item: Item) -> Placed:
-        """Writes the next sample."""
+        """Write the next sample."""
 
     def finish(self) -> tuple[Shard, ...]:
-        """Writes what is left of the last shard; no sample may follow."""
+        """Write what is left of the last shard; no sample may follow."""
 
     def put_catalog(self, catalog: CatalogBuilder) -> Stored:
-        """Writes the catalog, after ``finish``."""
+        """Write the catalog, after ``finish``."""
 
     def publish(self, manifest: bytes) -> None:
-        """Writes the manifest, which makes the data set whole."""
+        """Write the manifest, which makes the data set whole."""
 
     def abort(self) -> None:
-        """Removes whatever is unfinished; whole shards stay."""
+        """Remove whatever is unfinished; whole shards stay."""

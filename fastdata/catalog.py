@@ -48,7 +48,7 @@ class Catalog:
 
     @classmethod
     def from_file(cls, path: Path) -> Self:
-        """Opens the catalog of a folder of shards.
+        """Open the catalog of a folder of shards.
 
         Raises:
             CatalogError: The file is missing, truncated, or its header is damaged.
@@ -77,7 +77,7 @@ class Catalog:
 
     @classmethod
     def from_parts(cls, header: bytes, parts: Callable[[int], memoryview], where: str) -> Self:
-        """Opens a catalog whose header and parts are stored apart, as in an LMDB file.
+        """Open a catalog whose header and parts are stored apart, as in an LMDB file.
 
         Args:
             header: The whole header.
@@ -95,7 +95,7 @@ class Catalog:
         return self._header.rows
 
     def rows(self, ids: npt.ArrayLike) -> Rows:
-        """Copies the rows of N samples.
+        """Copy the rows of N samples.
 
         Args:
             ids: (N,) ids, each in [0, len(self)).
@@ -114,7 +114,7 @@ class Catalog:
         return out
 
     def column(self, name: str) -> npt.NDArray[Any]:
-        """Copies one column of all rows, (n,), for example ``"label"``."""
+        """Copy one column of all rows, (n,), for example ``"label"``."""
         out = np.empty(len(self), ROW[name])
         for number in range(len(self._parts)):
             start = number << PART_BITS
@@ -130,7 +130,7 @@ class Catalog:
         return [text[1] for text in self._texts(ids)]
 
     def field(self, name: str, ids: npt.ArrayLike) -> Rows:
-        """Copies where one further field of N samples lies.
+        """Copy where one further field of N samples lies.
 
         Returns:
             (N,) array of dtype ``FIELD``; the offset is ``ABSENT`` where a sample lacks the field.
@@ -165,7 +165,7 @@ class Catalog:
         return numbers
 
     def _by_part(self, ids: Ids) -> Iterator[tuple[CatalogPart, Ids, Ids]]:
-        """Yields each part that the ids touch, their places among the ids, and their local ids."""
+        """Yield each part that the ids touch, their places among the ids, and their local ids."""
         if len(self._parts) == 1:
             yield self._part(0), np.arange(len(ids)), ids
             return

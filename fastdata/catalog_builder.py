@@ -59,7 +59,7 @@ class CatalogBuilder:
         flags: int,
         fields: Mapping[str, tuple[int, int, int]] | None = None,
     ) -> None:
-        """Adds the row of the next sample.
+        """Add the row of the next sample.
 
         Args:
             key: Key of the sample, without a NUL byte.
@@ -120,13 +120,13 @@ class CatalogBuilder:
         return covered + _table(covered)
 
     def encode(self) -> Iterator[bytes]:
-        """Yields the header, then each part; end to end they are the content of the file."""
+        """Yield the header, then each part; end to end they are the content of the file."""
         yield self.header()
         for number in range(self.parts()):
             yield self.part(number)
 
     def write(self, path: Path) -> tuple[int, str]:
-        """Writes the catalog of a folder of shards, whole or not at all.
+        """Write the catalog of a folder of shards, whole or not at all.
 
         Returns:
             Its size in bytes and its digest, ``"sha256:..."``.

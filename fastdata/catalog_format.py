@@ -104,7 +104,7 @@ def blocks(size: int) -> int:
 
 
 def encode_header(rows: int, fields: tuple[str, ...], parts: list[Part]) -> bytes:
-    """Writes a header; padded with spaces within the JSON so that parts start 8-aligned."""
+    """Write a header; padded with spaces within the JSON so that parts start 8-aligned."""
     content = {
         "fields": fields,
         "parts": [{"crc": part.crc, "text": part.text} for part in parts],
@@ -139,7 +139,7 @@ def header_bytes(start: bytes, where: str) -> int:
 
 
 def decode_header(data: bytes, where: str) -> Header:
-    """Reads and checks a header.
+    """Read and check a header.
 
     Args:
         data: The whole header and nothing else.

@@ -62,7 +62,7 @@ class CatalogPart:
         self._field_starts = [fields + i * n * FIELD.itemsize for i in range(len(header.fields))]
 
     def rows(self, local: Ids) -> Rows:
-        """Copies rows by their number within the part."""
+        """Copy rows by their number within the part."""
         self._check_spans(local * ROW.itemsize, ROW.itemsize)
         return self._rows[local]
 
@@ -72,7 +72,7 @@ class CatalogPart:
         return self._rows
 
     def field(self, section: int, local: Ids) -> Rows:
-        """Copies entries of one of the sections of fields."""
+        """Copy entries of one of the sections of fields."""
         start = self._field_starts[section] + local * FIELD.itemsize
         self._check_spans(start, FIELD.itemsize)
         return self._fields[section][local]
@@ -95,7 +95,7 @@ class CatalogPart:
             yield text
 
     def _check_spans(self, starts: Ids, sizes: Ids | int) -> None:
-        """Checks the blocks of spans of at most ``BLOCK`` bytes each."""
+        """Check the blocks of spans of at most ``BLOCK`` bytes each."""
         self._check(np.concatenate([starts, starts + (sizes - 1)]) >> BLOCK_BITS)
 
     def _check(self, touched: Ids) -> None:

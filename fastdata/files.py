@@ -22,7 +22,7 @@ def temporary(path: Path) -> Path:
 
 
 def write_atomically(path: Path, data: bytes | Callable[[BinaryIO], object]) -> None:
-    """Writes a file so that its name always stands for the old content or for the new one.
+    """Write a file so that its name always stands for the old content or for the new one.
 
     Args:
         path: The final name; its folder must exist.
@@ -46,19 +46,19 @@ def write_atomically(path: Path, data: bytes | Callable[[BinaryIO], object]) -> 
 
 
 def sync(file: BinaryIO) -> None:
-    """Puts what was written to an open file on the disk itself."""
+    """Put what was written to an open file on the disk itself."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def publish(tmp: Path, path: Path) -> None:
-    """Gives a file that was synced its final name, lasting through a power cut."""
+    """Give a file that was synced its final name, lasting through a power cut."""
     tmp.replace(path)
     fsync_folder(path.parent)
 
 
 def fsync_folder(folder: Path) -> None:
-    """Makes renames and removals in a folder last; without it a power cut may undo them."""
+    """Make renames and removals in a folder last; without it a power cut may undo them."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -87,7 +87,7 @@ class Lock:
         self._fd = -1
 
     def __enter__(self) -> Self:
-        """Takes the lock.
+        """Take the lock.
 
         Raises:
             BusyError: Another process, or another part of this one, holds it.
@@ -114,7 +114,7 @@ class Lock:
         self.release()
 
     def release(self) -> None:
-        """Removes the file, then frees the lock: in the other order it could be another's file."""
+        """Remove the file, then free the lock: in the other order it could be another's file."""
         fd, self._fd = self._fd, -1
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()

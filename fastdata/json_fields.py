@@ -34,7 +34,7 @@ class JsonFields:
         return JsonFields(f"{self.where}: {name}", content, self._error, self._advice)
 
     def take(self, name: str, kind: type[_T]) -> _T:
-        """Takes a field of exactly this type: to JSON, true is no integer."""
+        """Take a field of exactly this type: to JSON, true is no integer."""
         if name not in self._left:
             raise self._problem(f"no field {name!r}")
         value = self._left.pop(name)
@@ -43,34 +43,34 @@ class JsonFields:
         return value
 
     def list_of(self, name: str, kind: type[_T]) -> tuple[_T, ...]:
-        """Takes a list whose values all have one type."""
+        """Take a list whose values all have one type."""
         values = self.take(name, list)
         if any(type(value) is not kind for value in values):
             raise self._problem(f"{name!r} must hold {kind.__name__}s")
         return tuple(values)
 
     def digest_or_none(self, name: str) -> str | None:
-        """Takes a digest, or null."""
+        """Take a digest, or null."""
         if self._left.get(name, "") is None:
             return self.take(name, type(None))
         return self.digest(name)
 
     def count(self, name: str) -> int:
-        """Takes a number that is not negative."""
+        """Take a number that is not negative."""
         value = self.take(name, int)
         if value < 0:
             raise self._problem(f"{name!r} must be 0 or more, found {value}")
         return value
 
     def digest(self, name: str) -> str:
-        """Takes a digest."""
+        """Take a digest."""
         value = self.take(name, str)
         if not _DIGEST.fullmatch(value):
             raise self._problem(f"{name!r} must be sha256:..., found {value!r:.80}")
         return value
 
     def end(self) -> None:
-        """Checks that nothing is left."""
+        """Check that nothing is left."""
         if self._left:
             raise self._problem(f"unknown fields {sorted(self._left)}")
 

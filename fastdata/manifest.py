@@ -124,7 +124,7 @@ def fingerprint(
 
 
 def load(folder: Path) -> Manifest:
-    """Reads the manifest of a folder of shards.
+    """Read the manifest of a folder of shards.
 
     Raises:
         NotADatasetError: The path is no folder of shards.
@@ -141,7 +141,7 @@ def load(folder: Path) -> Manifest:
 
 
 def parse(data: bytes, where: str) -> Manifest:
-    """Reads and checks a manifest.
+    """Read and checks a manifest.
 
     Args:
         data: Its bytes.
