@@ -141,7 +141,7 @@ def load(folder: Path) -> Manifest:
 
 
 def parse(data: bytes, where: str) -> Manifest:
-    """Read and checks a manifest.
+    """Read and check a manifest.
 
     Args:
         data: Its bytes.
