@@ -51,14 +51,58 @@ uint32_t extend_portably(uint32_t crc, const uint8_t *data, size_t size) {
 
 #if defined(__x86_64__)
 
+// The instruction gives a result every cycle but each takes three, so three stretches of the data are
+// worked on side by side; their remainders are put together by a table that moves a remainder over a
+// stretch of zeros (Gopal et al., "Fast CRC Computation for iSCSI Polynomial", Intel 2011).
+constexpr size_t kStretch = 1024;
+
+class Shift {
+  public:
+    Shift() {
+        uint8_t zeros[kStretch] = {};
+        for (int bit = 0; bit < 32; bit++) bits_[bit] = extend_portably(1u << bit, zeros, kStretch);
+        for (int byte = 0; byte < 4; byte++) {
+            for (uint32_t value = 0; value < 256; value++) {
+                uint32_t moved = 0;
+                for (int bit = 0; bit < 8; bit++) {
+                    if (value >> bit & 1) moved ^= bits_[8 * byte + bit];
+                }
+                table_[byte][value] = moved;
+            }
+        }
+    }
+
+    // The remainder as it is kStretch bytes of zeros later.
+    uint32_t operator()(uint32_t crc) const {
+        return table_[0][crc & 255] ^ table_[1][crc >> 8 & 255] ^ table_[2][crc >> 16 & 255] ^
+               table_[3][crc >> 24];
+    }
+
+  private:
+    uint32_t bits_[32];
+    uint32_t table_[4][256];
+};
+
+uint64_t word_at(const uint8_t *data) {
+    uint64_t word;
+    std::memcpy(&word, data, 8);
+    return word;
+}
+
 __attribute__((target("sse4.2"))) uint32_t extend_sse42(uint32_t crc, const uint8_t *data,
                                                         size_t size) {
-    uint64_t wide = crc;
-    for (; size >= 8; size -= 8, data += 8) {
-        uint64_t word;
-        std::memcpy(&word, data, 8);
-        wide = _mm_crc32_u64(wide, word);
+    static const Shift shift;
+    for (; size >= 3 * kStretch; size -= 3 * kStretch, data += 3 * kStretch) {
+        uint64_t first = crc, second = 0, third = 0;
+        for (size_t at = 0; at < kStretch; at += 8) {
+            first = _mm_crc32_u64(first, word_at(data + at));
+            second = _mm_crc32_u64(second, word_at(data + kStretch + at));
+            third = _mm_crc32_u64(third, word_at(data + 2 * kStretch + at));
+        }
+        crc = shift(shift(uint32_t(first)) ^ uint32_t(second)) ^ uint32_t(third);
     }
+    uint64_t wide = crc;
+    for (; size >= 8; size -= 8, data += 8) wide = _mm_crc32_u64(wide, word_at(data));
     crc = uint32_t(wide);
     for (; size > 0; size--, data++) crc = _mm_crc32_u8(crc, *data);
     return crc;
