@@ -6,11 +6,13 @@ Counting keeps its free rate and decoding keeps its own where the loader needs t
 lock for nothing that takes long. The same is measured with OpenCV decoding on a Python thread,
 which is what there is without the native core.
 
-    python bench/stall.py FOLDER            # a packed data set, or a folder of images
+    python bench/stall.py train/            # a packed data set
 
 ``counting`` is the rate beside loading over the rate without; ``decoding`` the rate beside counting
-over the rate of a main thread that only waits. Both are medians of interleaved rounds; 1.0 would be
-no loss. At least two cores are needed. The last line is JSON.
+over the rate of a main thread that only waits; ``cores`` is what counting keeps beside decoding in
+which Python has no part at all, which shows how far the two cores get in each other's way by
+themselves. All are medians of interleaved rounds; 1.0 would be no loss. At least two cores are
+needed. The last line is JSON.
 """
 
 import argparse
@@ -23,9 +25,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 from measure import machine, versions
 
 import fastdata as fd
+from fastdata.loaders.open_source import open_source
+from fastdata.native import NativeDecoder
+from fastdata.probe import core
 
 _CHUNK = 2000  # additions between two looks at the loader: about 0.1 ms
 
@@ -59,6 +65,37 @@ def both(loader: fd.Loader, batches: Iterator[fd.Batch], seconds: float) -> tupl
     return total / passed, images / passed
 
 
+class Background:
+    """Native decoding that goes on without Python; its one thread stays where it was started."""
+
+    def __init__(self, path: Path) -> None:
+        """Start the thread, with nothing to do yet."""
+        source = open_source(path)
+        native = core()
+        assert native is not None
+        self._ids = np.arange(min(len(source), 256), dtype=np.int64)
+        rows = source.rows(self._ids)
+        self._decoder = NativeDecoder(native, source, 1)
+        self._encoded = self._decoder.encoded(self._ids, rows)
+        sizes = np.stack([rows["width"], rows["height"]], axis=1).astype(np.int64)
+        crop = fd.RandomResizedCrop(224)
+        self._plan = crop.plan(sizes, self._ids, seed=0, epoch=0, flip=0.5)
+        self._out = np.empty((len(self._ids), 224, 224, 3), np.uint8)
+
+    def count(self, seconds: float) -> float:
+        """Additions a second beside it."""
+        unchecked = np.empty(0, np.uint32)
+        jobs = [
+            self._decoder.fill(self._encoded, unchecked, self._ids, self._plan, self._out)
+            for _ in range(100)
+        ]
+        rate = count(seconds)
+        for job in jobs:
+            job.cancel()
+            self._decoder.finish(job, self._ids, self._ids)
+        return rate
+
+
 def forever(loader: fd.Loader) -> Iterator[fd.Batch]:
     """Batches of one epoch after the other."""
     while True:
@@ -69,6 +106,7 @@ def measure(path: Path, *, rounds: int, seconds: float) -> dict[str, float]:
     """Shares that counting and decoding keep beside each other; see the module."""
     first, second = sorted(os.sched_getaffinity(0))[:2]
     os.sched_setaffinity(0, {second})  # the core's threads start now, and stay on this core
+    background = Background(path)
     with fd.Loader(path, 32, crop=fd.RandomResizedCrop(224), flip=0.5, threads=1) as loader:
         os.sched_setaffinity(0, {first})
         batches = forever(loader)
@@ -76,14 +114,15 @@ def measure(path: Path, *, rounds: int, seconds: float) -> dict[str, float]:
         for thread in threading.enumerate():  # Python's decoding threads, where those decode
             if thread.name.startswith("fastdata-decode"):
                 os.sched_setaffinity(thread.native_id or 0, {second})
-        counting, decoding = [], []
+        shares: dict[str, list[float]] = {"counting": [], "decoding": [], "cores": []}
         for _ in range(rounds):
             free, alone = count(seconds), drain(batches, seconds)
             counted, decoded = both(loader, batches, seconds)
-            counting.append(counted / free)
-            decoding.append(decoded / alone)
+            shares["counting"].append(counted / free)
+            shares["decoding"].append(decoded / alone)
+            shares["cores"].append(background.count(seconds) / free)
     os.sched_setaffinity(0, {first, second})
-    return {"counting": statistics.median(counting), "decoding": statistics.median(decoding)}
+    return {name: statistics.median(values) for name, values in shares.items()}
 
 
 def main() -> None:
@@ -96,9 +135,9 @@ def main() -> None:
     rows = {"native core": measure(given.path, rounds=given.rounds, seconds=given.seconds)}
     with mock.patch("fastdata.fill.core", return_value=None):
         rows["OpenCV"] = measure(given.path, rounds=given.rounds, seconds=given.seconds)
-    print(f"{'':12} {'counting':>9} {'decoding':>9}")
+    print(f"{'':12} {'counting':>9} {'decoding':>9} {'cores':>9}")
     for name, row in rows.items():
-        print(f"{name:12} {row['counting']:9.1%} {row['decoding']:9.1%}")
+        print(f"{name:12} " + " ".join(f"{share:9.1%}" for share in row.values()))
     print(json.dumps({**rows, "machine": machine(), "versions": versions(("torch", "numpy"))}))
 
 
