@@ -41,8 +41,8 @@ class Amp(StrEnum):
 
 def main() -> NoReturn:
     """Run the command line; the module says which exit code means what."""
-    # GNU OpenMP's threads spin at barriers, which on the CPU takes the cores from decoding: where
-    # others want them too, the demo took four times as long. Read when torch is imported.
+    # GNU OpenMP's threads spin at barriers, which on the CPU takes the cores from decoding
+    # and from other programs. Read when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         app()  # usage errors end here with 2, SIGINT with 130

@@ -17,6 +17,20 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from fastdata.errors import OptionError
+
+
+def usable_device(device: str | torch.device) -> torch.device:
+    """The device as torch has it, with its index.
+
+    Raises:
+        OptionError: This machine lacks it.
+    """
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError) as error:  # torch built without CUDA asserts
+        raise OptionError(f"device {str(device)!r} cannot be used here: {error}") from error
+
 
 class InFlight(NamedTuple):
     """A batch on its way: device tensors, and the event behind their copies (None on the CPU)."""

@@ -22,7 +22,7 @@ from fastdata.loaders.open_source import open_source
 from fastdata.normalize import IMAGENET, Normalization, Normalize
 from fastdata.slots import Ring
 from fastdata.source import Ids
-from fastdata.transfer import InFlight, Transfer
+from fastdata.transfer import InFlight, Transfer, usable_device
 
 _DEADLINE = 600.0  # seconds; far beyond any decode, so that only hanging storage meets it
 
@@ -101,7 +101,7 @@ class Loader:
         self._plan = BatchPlan(
             len(self.source), batch_size, shuffle if drop_last is None else drop_last
         )
-        self._device = _checked_device(device)
+        self._device = None if device is None else usable_device(device)
         self._normalize: Normalize | None = None
         if self._device is not None and normalize is not None:
             self._normalize = Normalize(normalize, dtype=dtype, device=self._device)
@@ -249,13 +249,3 @@ def _check(*, flip: float, threads: int | None, prefetch: int, dtype: torch.dtyp
         raise OptionError(f"prefetch must be 0 or more, found {prefetch}")
     if not dtype.is_floating_point:
         raise OptionError(f"dtype must be a floating-point type, found {dtype}")
-
-
-def _checked_device(device: str | torch.device | None) -> torch.device | None:
-    """The device as torch has it, with its index; an error where this machine lacks it."""
-    if device is None:
-        return None
-    try:
-        return torch.empty(0, device=device).device
-    except (RuntimeError, AssertionError) as error:  # torch built without CUDA asserts
-        raise OptionError(f"device {str(device)!r} cannot be used here: {error}") from error

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import torch
 
-from fastdata.errors import OptionError
+from fastdata.transfer import usable_device
 
 
 @contextmanager
@@ -22,8 +22,4 @@ def pick_device(device: str | torch.device | None) -> torch.device:
     Raises:
         OptionError: This machine lacks it.
     """
-    chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        return torch.empty(0, device=chosen).device
-    except (RuntimeError, AssertionError) as error:  # torch built without CUDA asserts
-        raise OptionError(f"device {str(device)!r} cannot be used here: {error}") from error
+    return usable_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
