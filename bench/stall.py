@@ -33,16 +33,24 @@ from fastdata.loaders.open_source import open_source
 from fastdata.native import NativeDecoder
 from fastdata.probe import core
 
-_CHUNK = 2000  # additions between two looks at the loader: about 0.1 ms
+_CHUNK = 10_000  # additions between two looks at the loader: about 0.2 ms
 
 
-def count(seconds: float) -> float:
-    """Additions a second in pure Python, with nothing beside it."""
+def count(loader: fd.Loader, seconds: float) -> float:
+    """Additions a second in pure Python, with a look at the loader now and then, as in `both`."""
     total, start = 0, time.perf_counter()
     while time.perf_counter() - start < seconds:
         for _ in range(_CHUNK):
             total += 1
+        loader._pending[0].fill.wait(0)  # noqa: SLF001
     return total / (time.perf_counter() - start)
+
+
+def idle_count(loader: fd.Loader, seconds: float) -> float:
+    """The same once the loader has nothing left to do."""
+    while not all(batch.fill.wait(1.0) for batch in loader._pending):  # noqa: SLF001
+        pass
+    return count(loader, seconds)
 
 
 def drain(batches: Iterator[fd.Batch], seconds: float) -> float:
@@ -59,7 +67,7 @@ def both(loader: fd.Loader, batches: Iterator[fd.Batch], seconds: float) -> tupl
     while time.perf_counter() - start < seconds:
         for _ in range(_CHUNK):
             total += 1
-        if loader._pending and loader._pending[0].fill.result.done():  # noqa: SLF001 - no wait
+        if loader._pending[0].fill.wait(0):  # noqa: SLF001 - no wait
             images += len(next(batches).ids)
     passed = time.perf_counter() - start
     return total / passed, images / passed
@@ -73,7 +81,7 @@ class Background:
         source = open_source(path)
         native = core()
         assert native is not None
-        self._ids = np.arange(min(len(source), 256), dtype=np.int64)
+        self._ids = np.arange(min(len(source), 1024), dtype=np.int64)
         rows = source.rows(self._ids)
         self._decoder = NativeDecoder(native, source, 1)
         self._encoded = self._decoder.encoded(self._ids, rows)
@@ -82,17 +90,18 @@ class Background:
         self._plan = crop.plan(sizes, self._ids, seed=0, epoch=0, flip=0.5)
         self._out = np.empty((len(self._ids), 224, 224, 3), np.uint8)
 
-    def count(self, seconds: float) -> float:
+    def count(self, loader: fd.Loader, seconds: float) -> float:
         """Additions a second beside it."""
         unchecked = np.empty(0, np.uint32)
         jobs = [
-            self._decoder.fill(self._encoded, unchecked, self._ids, self._plan, self._out)
+            self._decoder.fill(
+                self._encoded, self._ids, unchecked, self._ids, self._plan, self._out
+            )
             for _ in range(100)
         ]
-        rate = count(seconds)
+        rate = count(loader, seconds)
         for job in jobs:
             job.cancel()
-            self._decoder.finish(job, self._ids, self._ids)
         return rate
 
 
@@ -102,12 +111,12 @@ def forever(loader: fd.Loader) -> Iterator[fd.Batch]:
         yield from loader
 
 
-def measure(path: Path, *, rounds: int, seconds: float) -> dict[str, float]:
+def measure(path: Path, batch_size: int, *, rounds: int, seconds: float) -> dict[str, float]:
     """Shares that counting and decoding keep beside each other; see the module."""
     first, second = sorted(os.sched_getaffinity(0))[:2]
     os.sched_setaffinity(0, {second})  # the core's threads start now, and stay on this core
     background = Background(path)
-    with fd.Loader(path, 32, crop=fd.RandomResizedCrop(224), flip=0.5, threads=1) as loader:
+    with fd.Loader(path, batch_size, crop=fd.RandomResizedCrop(224), flip=0.5, threads=1) as loader:
         os.sched_setaffinity(0, {first})
         batches = forever(loader)
         drain(batches, 1.0)
@@ -116,11 +125,14 @@ def measure(path: Path, *, rounds: int, seconds: float) -> dict[str, float]:
                 os.sched_setaffinity(thread.native_id or 0, {second})
         shares: dict[str, list[float]] = {"counting": [], "decoding": [], "cores": []}
         for _ in range(rounds):
-            free, alone = count(seconds), drain(batches, seconds)
+            before, alone = idle_count(loader, seconds), drain(batches, seconds)
             counted, decoded = both(loader, batches, seconds)
-            shares["counting"].append(counted / free)
+            between = idle_count(loader, seconds)
+            beside = background.count(loader, seconds)
+            after = idle_count(loader, seconds)
+            shares["counting"].append(counted / statistics.mean((before, between)))
             shares["decoding"].append(decoded / alone)
-            shares["cores"].append(background.count(seconds) / free)
+            shares["cores"].append(beside / statistics.mean((between, after)))
     os.sched_setaffinity(0, {first, second})
     return {name: statistics.median(values) for name, values in shares.items()}
 
@@ -129,12 +141,14 @@ def main() -> None:
     """Measure both ways and print them."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("path", type=Path)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=1.0)
     given = parser.parse_args()
-    rows = {"native core": measure(given.path, rounds=given.rounds, seconds=given.seconds)}
+    options = {"rounds": given.rounds, "seconds": given.seconds}
+    rows = {"native core": measure(given.path, given.batch_size, **options)}
     with mock.patch("fastdata.fill.core", return_value=None):
-        rows["OpenCV"] = measure(given.path, rounds=given.rounds, seconds=given.seconds)
+        rows["OpenCV"] = measure(given.path, given.batch_size, **options)
     print(f"{'':12} {'counting':>9} {'decoding':>9} {'cores':>9}")
     for name, row in rows.items():
         print(f"{name:12} " + " ".join(f"{share:9.1%}" for share in row.values()))

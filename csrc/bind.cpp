@@ -99,7 +99,43 @@ class Pool {
     std::unique_ptr<WorkerPool> pool_;
 };
 
-std::shared_ptr<FillJob> fill(Pool &pool, std::shared_ptr<ByteSource> source,
+// A job as Python holds it, with the memory that its threads write to. Its end waits for them:
+// wherever an exception drops a batch, nothing is written to memory that was given back.
+class Handle {
+  public:
+    Handle(std::shared_ptr<Job> job, Pixels memory)
+        : job_(std::move(job)), memory_(std::move(memory)) {}
+    ~Handle() {
+        nb::gil_scoped_release release;
+        job_->cancel();
+        while (!job_->wait(60)) {
+        }
+    }
+    Handle(const Handle &) = delete;
+    Handle &operator=(const Handle &) = delete;
+
+    void cancel() { job_->cancel(); }
+    bool wait(double seconds) { return job_->wait(seconds); }
+    const RowFailure *failure() const { return job_->failure(); }
+
+  private:
+    std::shared_ptr<Job> job_;
+    Pixels memory_;
+};
+
+class LoadHandle : public Handle {
+  public:
+    explicit LoadHandle(const std::shared_ptr<LoadJob> &job)
+        : Handle(job, Pixels()), load_(job) {}
+
+    auto samples() const { return load_->samples(); }
+    const std::vector<ImageSize> &sizes() const { return load_->sizes(); }
+
+  private:
+    std::shared_ptr<LoadJob> load_;
+};
+
+std::shared_ptr<Handle> fill(Pool &pool, std::shared_ptr<ByteSource> source,
                               const Column<uint32_t> &crcs, const Column<int64_t> &places,
                               const Table<int64_t, 4> &regions, const Table<int64_t, 2> &scaled,
                               const Table<int64_t, 2> &cut, const Column<bool> &flip,
@@ -126,20 +162,20 @@ std::shared_ptr<FillJob> fill(Pool &pool, std::shared_ptr<ByteSource> source,
         item.out = out.data() + row * out.shape(1) * out.shape(2) * 3;
         items.push_back(item);
     }
-    nb::gil_scoped_release release;
     auto job = std::make_shared<FillJob>(std::move(source), copy(crcs), std::move(items));
+    auto handle = std::make_shared<Handle>(job, out);
     pool.submit(job);
-    return job;
+    return handle;
 }
 
-std::shared_ptr<LoadJob> load(Pool &pool, std::shared_ptr<ByteSource> source) {
+std::shared_ptr<LoadHandle> load(Pool &pool, std::shared_ptr<ByteSource> source) {
     size_t rows = source->rows();
     auto job = std::make_shared<LoadJob>(std::move(source), rows);
     pool.submit(job);
-    return job;
+    return std::make_shared<LoadHandle>(job);
 }
 
-nb::object failure(const Job &job) {
+nb::object failure(const Handle &job) {
     const RowFailure *failure = job.failure();
     if (failure == nullptr) return nb::none();
     // messages may hold paths, which need not be UTF-8
@@ -147,7 +183,7 @@ nb::object failure(const Job &job) {
                           nb::bytes(failure->message.data(), failure->message.size()));
 }
 
-nb::list image_sizes(const LoadJob &job) {
+nb::list image_sizes(const LoadHandle &job) {
     nb::list sizes;
     for (const ImageSize &size : job.sizes()) sizes.append(nb::make_tuple(size.width, size.height));
     return sizes;
@@ -235,16 +271,16 @@ NB_MODULE(_core, m) {
         .def(nb::new_([](const Names &paths) { return std::make_shared<WholeFiles>(copy(paths)); }),
              "paths"_a);
 
-    nb::class_<Job>(m, "Job", "A batch that is being worked on.")
-        .def("cancel", &Job::cancel, "Start no further row.")
-        .def("wait", &Job::wait, "seconds"_a, nb::call_guard<nb::gil_scoped_release>(),
+    nb::class_<Handle>(m, "Job",
+                       "A batch that is being worked on; its end waits until nothing touches it.")
+        .def("cancel", &Handle::cancel, "Start no further row.")
+        .def("wait", &Handle::wait, "seconds"_a, nb::call_guard<nb::gil_scoped_release>(),
              "Wait until no thread touches the batch; False if that takes longer.")
         .def("failure", &failure,
              nb::sig("def failure(self) -> tuple[int, int, bytes] | None"),
              "Row, kind and message of the first failure; call it after wait().");
-    nb::class_<FillJob, Job>(m, "FillJob", "Crops being decoded into a batch.");
-    nb::class_<LoadJob, Job>(m, "LoadJob", "Samples being read into memory and probed.")
-        .def("samples", &LoadJob::samples, "What was read, as a source for fill().")
+    nb::class_<LoadHandle, Handle>(m, "LoadJob", "Samples being read into memory and probed.")
+        .def("samples", &LoadHandle::samples, "What was read, as a source for fill().")
         .def("sizes", &image_sizes, nb::sig("def sizes(self) -> list[tuple[int, int]]"),
              "Width and height of each JPEG; zeros for what is none.");
     nb::class_<Pool>(m, "WorkerPool", "Threads that read and decode batches.")
@@ -252,7 +288,7 @@ NB_MODULE(_core, m) {
              "max_segments"_a)
         .def("fill", &fill, "source"_a, "crcs"_a, "places"_a, "regions"_a, "scaled"_a, "cut"_a,
              "flip"_a, "out"_a.noconvert(),
-             "Decode the crops at `places` of a batch into `out`, which the caller keeps alive and "
-             "leaves alone until the job is done.")
+             "Decode the crops at `places` of a batch into `out`, which the job keeps alive and the "
+             "caller leaves alone until it is done.")
         .def("load", &load, "source"_a, "Read samples into memory and probe them.");
 }

@@ -13,6 +13,7 @@ void Job::cancel() {
 
 bool Job::wait(double seconds) {
     std::unique_lock<std::mutex> lock(mutex_);
+    if (seconds <= 0) return finished();  // a timed wait of no time takes 50 us of the kernel's
     return idle_.wait_for(lock, std::chrono::duration<double>(seconds),
                           [this] { return finished(); });
 }

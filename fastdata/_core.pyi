@@ -57,7 +57,9 @@ class WholeFiles(ByteSource):
     def __init__(self, paths: Sequence[bytes]) -> None: ...
 
 class Job:
-    """A batch that is being worked on."""
+    """
+    A batch that is being worked on; its end waits until nothing touches it.
+    """
 
     def cancel(self) -> None:
         """Start no further row."""
@@ -67,9 +69,6 @@ class Job:
 
     def failure(self) -> tuple[int, int, bytes] | None:
         """Row, kind and message of the first failure; call it after wait()."""
-
-class FillJob(Job):
-    """Crops being decoded into a batch."""
 
 class LoadJob(Job):
     """Samples being read into memory and probed."""
@@ -85,9 +84,9 @@ class WorkerPool:
 
     def __init__(self, threads: int, max_pixels: int, max_scans: int, max_segments: int) -> None: ...
 
-    def fill(self, source: ByteSource, crcs: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], places: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], regions: Annotated[NDArray[numpy.int64], dict(shape=(None, 4), order='C', device='cpu', writable=False)], scaled: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], cut: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], flip: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None, 3), order='C', device='cpu')]) -> FillJob:
+    def fill(self, source: ByteSource, crcs: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], places: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], regions: Annotated[NDArray[numpy.int64], dict(shape=(None, 4), order='C', device='cpu', writable=False)], scaled: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], cut: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], flip: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None, 3), order='C', device='cpu')]) -> Job:
         """
-        Decode the crops at `places` of a batch into `out`, which the caller keeps alive and leaves alone until the job is done.
+        Decode the crops at `places` of a batch into `out`, which the job keeps alive and the caller leaves alone until it is done.
         """
 
     def load(self, source: ByteSource) -> LoadJob:

@@ -1,13 +1,15 @@
 """Batches of pixels from a source, read, decoded and cropped straight into their buffer.
 
 The native core's threads do JPEG; other formats, and everything where the core is missing, go
-through OpenCV on Python threads. One thread for each batch under way waits for both, and a failure
-travels as a value to whoever waits for the batch, with the key of its sample.
+through OpenCV on Python threads. A batch is planned where it is submitted, and no Python thread
+waits for the core's: handing the interpreter's lock to and fro costs the trainer more than the
+planning itself. A failure travels as a value to whoever waits for the batch, with the key of its
+sample.
 """
 
-from collections.abc import Callable
+import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any, Generic, TypeVar
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,38 +17,65 @@ import numpy.typing as npt
 from fastdata.crop import Crop, CropPlan
 from fastdata.decode import decode_crop
 from fastdata.errors import DecodeError
-from fastdata.native import Failures, NativeDecoder, Places
+from fastdata.native import Failures, NativeDecoder, NativeJob, Places
 from fastdata.probe import FORMATS, core, probe
 from fastdata.source import Ids, Source
 
-T = TypeVar("T")
 Pixels = npt.NDArray[np.uint8]
 
 _JPEG = FORMATS.index("jpeg")
 _FORMAT = 0xFF  # bits of a row's flags
 
 
-class Filling(Generic[T]):
-    """A batch on its way; its result is there when nothing touches its buffer any more."""
-
-    def __init__(self) -> None:
-        """Use :meth:`Filler.submit`."""
-        self.result: Future[T]
-        self.cancelled = False
-        self._job: Any = None
+class Part(Protocol):
+    """What does some of a batch's work."""
 
     def cancel(self) -> None:
-        """Start no further sample; the result is then an error or never comes."""
-        self.cancelled = True
-        self.result.cancel()
-        if self._job is not None:
-            self._job.cancel()
+        """Start no further sample."""
 
-    def watch(self, job: Any) -> None:
-        """From now on let :meth:`cancel` reach this native job."""
-        self._job = job
-        if self.cancelled:
-            job.cancel()
+    def wait(self, seconds: float) -> bool:
+        """Wait until nothing touches the batch any more; False if that takes longer."""
+
+    def failures(self) -> Failures:
+        """What went wrong, once :meth:`wait` was true."""
+
+
+class Filling:
+    """A batch on its way.
+
+    Attributes:
+        labels: (N,) int64 labels of its samples.
+    """
+
+    def __init__(self, labels: npt.NDArray[np.int64]) -> None:
+        """Use :meth:`Filler.submit`."""
+        self.labels = labels
+        self._parts: list[Part] = []
+        self._cancelled = False
+
+    def add(self, part: Part) -> None:
+        """Make a part belong to the batch, also when the batch was cancelled in the meantime."""
+        self._parts.append(part)
+        if self._cancelled:
+            part.cancel()
+
+    def cancel(self) -> None:
+        """Start no further sample; the batch is then of no use."""
+        self._cancelled = True
+        for part in self._parts:
+            part.cancel()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until nothing touches the buffer any more; False if that takes longer."""
+        end = time.monotonic() + seconds
+        return all(part.wait(max(0.0, end - time.monotonic())) for part in self._parts)
+
+    def failures(self) -> Failures:
+        """What went wrong, once :meth:`wait` was true; empty if nothing did."""
+        failures: Failures = {}
+        for part in self._parts:
+            failures |= part.failures()
+        return failures
 
 
 class Filler:
@@ -74,30 +103,33 @@ class Filler:
         self._batches = ThreadPoolExecutor(ahead, thread_name_prefix="fastdata-batch")
         self._samples = ThreadPoolExecutor(threads, thread_name_prefix="fastdata-decode")
 
-    def submit(
-        self, epoch: int, ids: Ids, out: Pixels, done: Callable[[npt.NDArray[np.int64]], T]
-    ) -> Filling[T]:
+    def submit(self, epoch: int, ids: Ids, out: Pixels) -> Filling:
         """Begin to fill a batch; returns at once.
 
         Args:
             epoch: Epoch, which keys the crops.
             ids: (N,) samples.
             out: (N, h, w, 3) uint8, C-contiguous, not touched by anybody else until the end.
-            done: Called with the (N,) int64 labels once all samples are there; gives the result.
         """
-        filling: Filling[T] = Filling()
-
-        def run() -> T:
-            rows = self._source.rows(ids)
-            if self._native is None:
-                failures = self._fill_here(filling, epoch, ids, rows, out)
-            else:
-                failures = self._fill_natively(self._native, filling, epoch, ids, rows, out)
-            if failures:  # of several the first, which does not depend on timing
-                raise failures[min(failures)]
-            return done(rows["label"].astype(np.int64))
-
-        filling.result = self._batches.submit(run)
+        rows = self._source.rows(ids)
+        sizes = np.stack([rows["width"], rows["height"]], axis=1).astype(np.int64)  # (N, 2)
+        filling = Filling(rows["label"].astype(np.int64))
+        places = np.arange(len(ids))
+        if self._native is None:
+            plan = self._plan(sizes, ids, epoch) if sizes.all() else None
+            self._decode_here(filling, epoch, ids, places, plan, out)
+        elif sizes.all():
+            jpeg = (rows["flags"] & _FORMAT) == _JPEG
+            encoded = self._native.encoded(ids, rows)
+            crcs = np.ascontiguousarray(rows["crc"]) if self._source.has_checksums else _NONE
+            plan = self._plan(sizes, ids, epoch)
+            filling.add(self._native.fill(encoded, ids, crcs, places[jpeg], plan, out))
+            self._decode_here(filling, epoch, ids, places[~jpeg], plan, out)
+        else:  # a folder's sizes are only known from the files themselves
+            loading = self._native.load(self._native.encoded(ids, rows), ids)
+            filling.add(loading)
+            planned = self._batches.submit(self._fill_loaded, filling, loading, epoch, ids, out)
+            filling.add(_Futures({0: planned}))
         return filling
 
     def close(self) -> None:
@@ -106,64 +138,38 @@ class Filler:
         self._samples.shutdown(wait=True, cancel_futures=True)
         self._native = None
 
-    def _fill_natively(
-        self,
-        native: NativeDecoder,
-        filling: Filling[T],
-        epoch: int,
-        ids: Ids,
-        rows: npt.NDArray[Any],
-        out: Pixels,
-    ) -> Failures:
-        encoded = native.encoded(ids, rows)
-        sizes = _sizes(rows)
-        jpeg = (rows["flags"] & _FORMAT) == _JPEG
-        if not sizes.all():  # a folder's sizes are only known from the files themselves
-            everything = np.arange(len(ids))
-            job = native.load(encoded)
-            filling.watch(job)
-            failures = native.finish(job, ids, everything)
-            if failures or filling.cancelled:
-                return failures
-            encoded, sizes = job.samples(), np.array(job.sizes(), np.int64)
-            jpeg = sizes[:, 0] > 0
+    def _fill_loaded(
+        self, filling: Filling, loading: NativeJob, epoch: int, ids: Ids, out: Pixels
+    ) -> None:
+        """Plan the crops of a folder's images once they are in memory, and begin to decode them."""
+        while not loading.wait(_SECONDS):
+            pass
+        if loading.failures() or self._native is None:  # or closed meanwhile
+            return
+        sizes = np.array(loading.sizes(), np.int64)  # (N, 2), zeros for what is no JPEG
+        places, jpeg = np.arange(len(ids)), sizes[:, 0] > 0
         plan = self._plan(np.maximum(sizes, 1), ids, epoch)
-        crcs = np.ascontiguousarray(rows["crc"]) if self._source.has_checksums else _NONE
-        places = np.flatnonzero(jpeg)
-        job = native.fill(encoded, crcs, places, plan, out)
-        filling.watch(job)
-        try:
-            failures = self._fill_here(filling, epoch, ids, rows, out, np.flatnonzero(~jpeg))
-        finally:
-            failed = native.finish(job, ids, places)
-        return failures | failed
+        filling.add(self._native.fill(loading.samples(), ids, _NONE, places[jpeg], plan, out))
+        self._decode_here(filling, epoch, ids, places[~jpeg], None, out)
 
-    def _fill_here(
+    def _decode_here(
         self,
-        filling: Filling[T],
+        filling: Filling,
         epoch: int,
         ids: Ids,
-        rows: npt.NDArray[Any],
+        places: Places,
+        plan: CropPlan | None,
         out: Pixels,
-        places: Places | None = None,
-    ) -> Failures:
-        """Fill the given places, or all, on Python's threads."""
-        chosen = range(len(ids)) if places is None else places.tolist()
-        if not chosen:
-            return {}
-        sizes = _sizes(rows)
-        plan = self._plan(sizes, ids, epoch) if sizes.all() else None
+    ) -> None:
+        """Begin to decode the given places on Python's threads; without a plan, each by itself."""
+        futures = {
+            place: self._samples.submit(self._decode_sample, epoch, ids, plan, place, out[place])
+            for place in places.tolist()
+        }
+        if futures:
+            filling.add(_Futures(futures))
 
-        def fill(place: int) -> None:
-            if not filling.cancelled:
-                self._fill_sample(epoch, ids, plan, place, out[place])
-
-        futures = {place: self._samples.submit(fill, place) for place in chosen}
-        wait(futures.values())  # also after a failure: the buffer must be let go
-        errors = {place: future.exception() for place, future in futures.items()}
-        return {place: error for place, error in errors.items() if error is not None}
-
-    def _fill_sample(
+    def _decode_sample(
         self, epoch: int, ids: Ids, plan: CropPlan | None, place: int, out: Pixels
     ) -> None:
         one = ids[place : place + 1]
@@ -181,9 +187,25 @@ class Filler:
         return self._crop.plan(sizes, ids, seed=self._seed, epoch=epoch, flip=self._flip)
 
 
+class _Futures:
+    """Work on Python's threads, by place in the batch."""
+
+    def __init__(self, futures: dict[int, Future[None]]) -> None:
+        self._futures = futures
+
+    def cancel(self) -> None:
+        for future in self._futures.values():
+            future.cancel()
+
+    def wait(self, seconds: float) -> bool:
+        # a cancelled future counts as done only once an executor looked at it, which may be over
+        running = [future for future in self._futures.values() if not future.cancelled()]
+        return not wait(running, seconds).not_done
+
+    def failures(self) -> Failures:
+        errors = {place: future.exception() for place, future in self._futures.items()}
+        return {place: error for place, error in errors.items() if error is not None}
+
+
 _NONE = np.empty(0, np.uint32)
-
-
-def _sizes(rows: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """(N, 2) width and height."""
-    return np.stack([rows["width"], rows["height"]], axis=1).astype(np.int64)
+_SECONDS = 60.0  # between looks at a job, whose end wakes the waiter by itself

@@ -73,7 +73,9 @@ class Manifest:
         options: What the pack was told that changes its content.
         source: Fingerprint of the folder that was packed.
         skipped: How many files were left out, by reason.
+        report: The list of what was left out, skipped.jsonl; None where nothing was.
         kept: How many JPEGs could not be coded in restart runs and are as they were, by reason.
+        noted: How many images were packed by a rule that is worth knowing, by rule.
         shards: The shards, or groups, in the order of their ids.
         catalog: The catalog.
         fingerprint: Hash of the content: labels, classes, fields and the shards' digests.
@@ -87,7 +89,9 @@ class Manifest:
     options: Options
     source: str
     skipped: Mapping[str, int]
+    report: Stored | None
     kept: Mapping[str, int]
+    noted: Mapping[str, int]
     shards: tuple[Shard, ...]
     catalog: Stored
     fingerprint: str

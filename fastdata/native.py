@@ -17,7 +17,6 @@ Failures = dict[int, BaseException]
 """What went wrong, by place in the batch."""
 
 _ERRORS = (SampleError, SampleError, DecodeError, FastdataError)  # by the core's RowError
-_SECONDS = 60.0  # between looks at a job, whose end wakes the waiter by itself
 
 
 class NativeDecoder:
@@ -33,40 +32,68 @@ class NativeDecoder:
         """Where the encoded bytes of N samples are, for :meth:`load` and :meth:`fill`."""
         return self._source.encoded(self._core, ids, rows)
 
-    def load(self, encoded: Any) -> Any:
-        """Begin to read samples whose sizes are unknown; returns the job."""
-        return self._pool.load(encoded)
+    def load(self, encoded: Any, ids: Ids) -> "NativeJob":
+        """Begin to read samples whose sizes are unknown."""
+        return NativeJob(self._pool.load(encoded), self._source, ids)
 
     def fill(
         self,
         encoded: Any,
+        ids: Ids,
         crcs: npt.NDArray[np.uint32],
         places: Places,
         plan: CropPlan,
         out: npt.NDArray[np.uint8],
-    ) -> Any:
-        """Begin to decode the JPEGs at ``places`` of a batch; returns the job.
+    ) -> "NativeJob":
+        """Begin to decode the JPEGs at ``places`` of a batch.
 
         Args:
             encoded: From :meth:`encoded`, or the ``samples()`` of a job of :meth:`load`.
+            ids: (N,) samples.
             crcs: (N,) CRC-32C of each sample, or empty where there are none.
             places: (M,) places of the batch to fill.
             plan: Crops of all N samples.
-            out: (N, h, w, 3) uint8; kept alive by the caller until :meth:`finish` returned.
+            out: (N, h, w, 3) uint8, which the job keeps alive.
         """
-        return self._pool.fill(
+        job = self._pool.fill(
             encoded, crcs, places, plan.source, plan.scaled, plan.cut, plan.flip, out
         )
+        return NativeJob(job, self._source, ids[places], places)
 
-    def finish(self, job: Any, ids: Ids, places: Places) -> Failures:
-        """Wait for a job; the failure of its first sample that failed, if any did."""
-        while not job.wait(_SECONDS):
-            pass
-        failure = job.failure()
+
+class NativeJob:
+    """Work of the native threads on some samples of a batch."""
+
+    def __init__(self, job: Any, source: Source, ids: Ids, places: Places | None = None) -> None:
+        """Use :class:`NativeDecoder`; row i of the job is sample ``ids[i]``."""
+        self._job = job
+        self._source = source
+        self._ids = ids
+        self._places = places
+
+    def cancel(self) -> None:
+        """Start no further sample."""
+        self._job.cancel()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until no thread touches the batch any more; False if that takes longer."""
+        return bool(self._job.wait(seconds))
+
+    def failures(self) -> Failures:
+        """The failure of its first sample that failed, if any did, once :meth:`wait` was true."""
+        failure = self._job.failure()
         if failure is None:
             return {}
         row, kind, message = failure
-        place = int(places[row])
-        (key,) = self._source.keys(ids[place : place + 1])
+        (key,) = self._source.keys(self._ids[row : row + 1])
         text = f"{self._source.path}: sample {key!r}: {os.fsdecode(message)}"
-        return {place: _ERRORS[kind](text)}
+        return {row if self._places is None else int(self._places[row]): _ERRORS[kind](text)}
+
+    def samples(self) -> Any:
+        """What :meth:`NativeDecoder.load` read, as ``encoded`` for :meth:`NativeDecoder.fill`."""
+        return self._job.samples()
+
+    def sizes(self) -> list[tuple[int, int]]:
+        """Width and height of each JPEG that was read; zeros for what is none."""
+        sizes: list[tuple[int, int]] = self._job.sizes()
+        return sizes

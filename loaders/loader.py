@@ -1,12 +1,13 @@
 """Batches for training: the fast way through a data set."""
 
 import os
+import time
 import weakref
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -25,15 +26,20 @@ from fastdata.source import Ids
 from fastdata.transfer import InFlight, Transfer, usable_device
 
 _DEADLINE = 600.0  # seconds; far beyond any decode, so that only hanging storage meets it
+_LOOK = 0.2  # seconds between two looks at pending signals: Ctrl-C must end a wait
 
 
-class _Pending(NamedTuple):
+@dataclass
+class _Pending:
     """A batch that was begun ahead of time."""
 
     epoch: int
     number: int
     ids: Ids
-    fill: Filling[InFlight]
+    lease: npt.NDArray[np.uint8]  # (N, H, W, 3)
+    valid: npt.NDArray[np.bool_]  # (N,)
+    fill: Filling
+    arriving: InFlight | None = None
 
 
 class Loader:
@@ -191,22 +197,41 @@ class Loader:
 
     def _receive(self, epoch: int, index: int) -> Batch:
         """Wait for a batch, and begin those after it."""
-        if not self._pending or self._pending[0][:2] != (epoch, index):
+        first = self._pending[0] if self._pending else None
+        if first is None or (first.epoch, first.number) != (epoch, index):
             self._discard()
             self._begin(epoch, index)
         while len(self._pending) <= self._prefetch:
-            self._begin(*self._after(*self._pending[-1][:2]))
-        batch = self._pending.popleft()
-        try:
-            arrived = self._transfer.receive(batch.fill.result.result(_DEADLINE))
-        except FutureTimeoutError as error:
-            if batch.fill.result.done():  # a timeout of the storage's own
-                raise
-            raise StalledError(
-                f"{self.source.path}: no batch for {_DEADLINE:.0f} s; does the storage answer?"
-            ) from error
+            self._begin(*self._after(self._pending[-1].epoch, self._pending[-1].number))
+        batch = self._pending[0]
+        self._wait(batch.fill)
+        failures = batch.fill.failures()
+        if failures:  # of several the first, which does not depend on timing
+            self._discard()
+            raise failures[min(failures)]
+        arrived = self._transfer.receive(self._send(batch))
+        self._pending.popleft()
+        for ahead in self._pending:  # what is ready is copied while this batch is used
+            if not ahead.fill.wait(0) or ahead.fill.failures():
+                break
+            self._send(ahead)
         images = self._normalize(arrived.images) if self._normalize else arrived.images
         return Batch(images, arrived.labels, batch.ids, arrived.valid, self.source.keys)
+
+    def _wait(self, fill: Filling) -> None:
+        """Wait for a batch, but not for ever."""
+        end = time.monotonic() + _DEADLINE
+        while not fill.wait(_LOOK):
+            if time.monotonic() > end:
+                raise StalledError(
+                    f"{self.source.path}: no batch for {_DEADLINE:.0f} s; does the storage answer?"
+                )
+
+    def _send(self, batch: _Pending) -> InFlight:
+        """Begin to copy a filled batch to the device, if that was not done before."""
+        if batch.arriving is None:
+            batch.arriving = self._transfer.start(batch.lease, batch.fill.labels, batch.valid)
+        return batch.arriving
 
     def _begin(self, epoch: int, index: int) -> None:
         """Begin to fill a batch."""
@@ -215,13 +240,8 @@ class Loader:
             key = order.epoch_key(self.source.fingerprint, self._seed, epoch)
             ids = order.permutation(ids, len(self.source), key)
         lease = self._ring.lend()[: len(ids)]  # (N, H, W, 3) uint8
-        transfer = self._transfer
-
-        def done(labels: npt.NDArray[np.int64]) -> InFlight:
-            return transfer.start(lease, labels, valid)
-
-        fill = self._filler.submit(epoch, ids, lease, done)
-        self._pending.append(_Pending(epoch, index, ids, fill))
+        fill = self._filler.submit(epoch, ids, lease)
+        self._pending.append(_Pending(epoch, index, ids, lease, valid, fill))
 
     def _after(self, epoch: int, index: int) -> tuple[int, int]:
         """The batch that follows, in the next epoch after the last one."""
