@@ -55,6 +55,12 @@ class JsonFields:
             return self.take(name, type(None))
         return self.digest(name)
 
+    def object_or_none(self, name: str) -> "JsonFields | None":
+        """Take the fields of an object within this one, or null."""
+        if self._left.get(name, "") is None:
+            return self.take(name, type(None))
+        return self.inner(name, self.take(name, dict))
+
     def count(self, name: str) -> int:
         """Take a number that is not negative."""
         value = self.take(name, int)

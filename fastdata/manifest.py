@@ -19,6 +19,7 @@ from fastdata.json_fields import JsonFields
 
 FILE_NAME = "dataset.json"
 CATALOG_NAME = "catalog.fdc"
+REPORT_NAME = "skipped.jsonl"  # behind the name of an LMDB file, a dot and this
 MARK_NAME = ".pack.json"  # in a folder whose pack has begun and not ended
 FORMAT = "fastdata"
 VERSION = 1
@@ -176,6 +177,7 @@ def parse(data: bytes, where: str) -> Manifest:
 
 def _manifest(reader: JsonFields) -> Manifest:
     catalog = reader.inner("catalog", reader.take("catalog", dict))
+    report = reader.object_or_none("report")
     shards = reader.list_of("shards", dict)
     manifest = Manifest(
         kind=reader.take("kind", str),
@@ -186,16 +188,23 @@ def _manifest(reader: JsonFields) -> Manifest:
         options=reader.take("options", dict),
         source=reader.digest("source"),
         skipped=reader.take("skipped", dict),
+        report=None if report is None else _stored(report),
         kept=reader.take("kept", dict),
+        noted=reader.take("noted", dict),
         shards=tuple(
             _shard(reader.inner(f"shard {number}", shard)) for number, shard in enumerate(shards)
         ),
-        catalog=Stored(catalog.count("bytes"), catalog.digest("digest")),
+        catalog=_stored(catalog),
         fingerprint=reader.digest("fingerprint"),
     )
-    catalog.end()
     reader.end()
     return manifest
+
+
+def _stored(reader: JsonFields) -> Stored:
+    stored = Stored(reader.count("bytes"), reader.digest("digest"))
+    reader.end()
+    return stored
 
 
 def _shard(reader: JsonFields) -> Shard:
@@ -223,7 +232,8 @@ def _contradiction(manifest: Manifest) -> str | None:
         # A name is never a path: a crafted manifest must not lead a reader out of the folder.
         if not _PLAIN_NAME.fullmatch(shard.name):
             return f"shard name {shard.name!r} is not a plain file name"
-    for name, counts in (("skipped", manifest.skipped), ("kept", manifest.kept)):
+    named = {"skipped": manifest.skipped, "kept": manifest.kept, "noted": manifest.noted}
+    for name, counts in named.items():
         if any(type(count) is not int for count in counts.values()):
             return f"{name} must hold numbers"
     return None

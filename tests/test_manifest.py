@@ -27,7 +27,9 @@ SMALL = Manifest(
     options={"keep_bytes": True, "seed": None, "shard_size": 10, "shuffle": False},
     source=sha("0"),
     skipped={"empty file": 2},
+    report=Stored(70, sha("6")),
     kept={"more than 10 blocks an MCU": 1},
+    noted={"first of several frames": 1},
     shards=(
         Shard(4096, sha("1"), "shard-000000.tar", 2, sha("2")),
         Shard(2048, sha("3"), "shard-000001.tar", 1, None),
