@@ -77,7 +77,7 @@ def test_the_bytes_are_the_same_everywhere() -> None:
     content = json.loads(data)
     assert list(content) == sorted(content)
     assert content["digest"] == (
-        "sha256:488129c0655d8f83a1927ae9f066b55a9b074ccf0d75e7e32018fb4402b2e23d"
+        "sha256:ca4b087ca1e0f6d7630c0d786b3e4367591a9b3de0a249121e3ad36dd470eefc"
     )
 
 
