@@ -1,7 +1,7 @@
 # `make test` and `make demo` are all that a fresh clone needs; `make help` lists the rest.
 PYTHON ?= python3
 EXTRAS ?= train,webdataset,test
-MUTANTS ?= 20000
+MUTANTS ?= 100000
 SEED ?= 1
 BIN := .venv/bin
 

@@ -1,5 +1,6 @@
 """The native core's JPEG decoding and transcoding, against Pillow to the bit."""
 
+import base64
 import io
 import struct
 from collections.abc import Iterator
@@ -155,6 +156,25 @@ def test_16_bit_tables_are_kept(native_core: ModuleType, decoder: Decoder) -> No
 
     reason = "quantisation tables that baseline lacks"
     assert native_core.transcode_jpeg(data, 16, *LIMITS) == (None, reason)
+    _check(decoder, data, jpegs.decoded(data))
+
+
+def test_coefficients_beyond_baseline_are_kept(native_core: ModuleType, decoder: Decoder) -> None:
+    """DC values 3000 apart have no code in baseline; such an image is kept, and decodes.
+
+    No encoder at hand makes one, so here is one: gray, 32 x 8 pixels, four blocks, arithmetic.
+    """
+    tables = bytes(range(1, 65))
+    data = b"".join(
+        (
+            b"\xff\xd8\xff\xdb\x00\x43\x00" + tables,
+            bytes.fromhex("ffc9000b0800080020010111 00ffcc0006001010 05ffda000801010000 3f00"),
+            base64.b64decode("/wD7jktiBlzhTDb/2Q=="),
+        )
+    )
+
+    found = native_core.transcode_jpeg(data, 16, *LIMITS)
+    assert found == (None, "coefficients beyond baseline's range")
     _check(decoder, data, jpegs.decoded(data))
 
 
