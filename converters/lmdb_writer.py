@@ -1,78 +1,139 @@
-"""Writes samples into one LMDB file, in the order of their ids."""
+"""Writes samples into one LMDB file from front to back, in the order of their ids.
 
-import errno
+No LMDB library takes part: entries that come sorted need no tree that is rebalanced, and what is
+never rewritten can be hashed as it goes, is the same on every machine, and stays whole up to the
+last group where a pack was interrupted.
+"""
+
 import hashlib
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-
-import lmdb
 
 from fastdata.catalog_builder import CatalogBuilder
 from fastdata.checksum import crc32c
+from fastdata.converters.journal import Journal
+from fastdata.converters.lmdb_pages import PageStream
+from fastdata.converters.lmdb_tree import find_leaves
+from fastdata.converters.sink import Sink
 from fastdata.converters.writer import Item, Placed
-from fastdata.files import publish, temporary
-from fastdata.lmdb_file import CATALOG_KEY, MANIFEST_KEY, part_key, sample_key
+from fastdata.errors import DestinationError
+from fastdata.files import fsync_folder, publish, temporary, write_all
+from fastdata.lmdb_format import (
+    CATALOG_KEY,
+    FIRST,
+    MANIFEST_KEY,
+    MAX_VALUE,
+    PAGE,
+    Tree,
+    encode_metas,
+    part_key,
+    sample_key,
+)
+from fastdata.lmdb_seal import SEAL, Seal, encode_seal, seal_text
 from fastdata.manifest import Shard, Stored
 
-# Entries are committed when they reach this size, and where a group ends: never by time, so that
-# two packs of one source give the same bytes.
-_COMMIT_BYTES = 16 << 20
-_FIRST_MAP = 64 << 20
-_MARGIN = 1 << 20  # pages of the tree and of the free list that one commit may rewrite
+
+def whole_groups(path: Path, groups: tuple[Shard, ...]) -> int:
+    """How many of the groups in the journal an unfinished LMDB file holds to their end.
+
+    Args:
+        path: The final name of the file.
+        groups: The journal's.
+    """
+    try:
+        size = temporary(path).stat().st_size
+    except FileNotFoundError:
+        return 0
+    end = FIRST * PAGE
+    for count, group in enumerate(groups):
+        end += group.bytes
+        if end > size:
+            return count
+    return len(groups)
 
 
 class LmdbWriter:
     """One LMDB file; see :class:`fastdata.converters.writer.Writer`.
 
-    There are no shards in it; groups of consecutive entries stand for them, each with a digest.
+    There are no shards in it; groups of consecutive entries stand for them, each with the digest of
+    its pages.
 
     Args:
         path: The final name.
-        shard_size: Bytes that the values of a group do not exceed, unless a single one does.
+        shard_size: Bytes that the pages of a group do not exceed, unless a single entry does.
+        journal: Where groups are noted once they are on the disk; it was begun.
+        done: Groups that are there already; this writer continues behind them.
+
+    Raises:
+        ShardError: The groups that are there are damaged.
     """
 
-    def __init__(self, path: Path, shard_size: int) -> None:
+    def __init__(
+        self, path: Path, shard_size: int, journal: Journal, done: tuple[Shard, ...] = ()
+    ) -> None:
+        self.sink = Sink()
         self._path = path
         self._tmp = temporary(path)
-        self._tmp.unlink(missing_ok=True)
         self._shard_size = shard_size
-        self._groups: list[Shard] = []
-        self._group = _Group()
-        self._pending: list[tuple[bytes, bytes]] = []
-        self._pending_bytes = 0
-        self._samples = 0
-        with _explained(path):
-            # No writemap: with it a full disk ends in SIGBUS. No sync until the end: the file has
-            # no name yet that anybody trusts.
-            self._env = lmdb.open(
-                os.fspath(self._tmp),
-                subdir=False,
-                map_size=_FIRST_MAP,
-                lock=False,
-                sync=False,
-                metasync=False,
-                mode=0o666,
-            )
+        self._journal = journal
+        self._number = len(done)
+        self._samples = 0  # in the open group
+        self._start = FIRST + sum(group.bytes for group in done) // PAGE  # of the open group
+        self._fd = os.open(self._tmp, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        # the sink's thread alone touches these
+        self._groups = list(done)
+        self._digest = hashlib.sha256()
+        try:
+            entries = sum(group.samples for group in done)
+            leaves = find_leaves(self._fd, self._tmp, self._start, entries)
+            if not done:
+                os.ftruncate(self._fd, 0)  # what an older pack left within the meta pages, too
+            os.ftruncate(self._fd, self._start * PAGE)
+            os.lseek(self._fd, self._start * PAGE, os.SEEK_SET)
+        except BaseException:
+            os.close(self._fd)
+            raise
+        self._pages = PageStream(self._send, leaves, entries, self._start)
+
+    def room(self, item: Item) -> bool:
+        """Whether the open group's pages stay within its size with this sample."""
+        end = self._pages.end_with(sample_key(self._pages.entries), _value_bytes(item))
+        return not self._samples or (end - self._start) * PAGE <= self._shard_size
 
     def append(self, item: Item) -> Placed:
         """Write the next sample: its value is the image and the fields, end to end.
 
-        Key, extension and label are in the catalog alone.
+        Extension, label and the sample's own key are in the catalog alone.
+
+        Raises:
+            DestinationError: It is too large for an LMDB.
         """
-        value = b"".join((item.image, *item.fields.values())) if item.fields else item.image
-        if self._group.samples and self._group.bytes + len(value) > self._shard_size:
-            self._close_group()
-        self._group.add(value)
-        self._put(sample_key(self._samples), value)
+        size = _value_bytes(item)
+        if size > MAX_VALUE:
+            raise DestinationError(
+                f"{self._path}: sample {item.key!r} has {size} bytes, an entry of an LMDB holds at "
+                f"most {MAX_VALUE}; pack into a folder of shards"
+            )
+        key = sample_key(self._pages.entries)
+        self._pages.put(key, size, (item.image, *item.fields.values()))
         self._samples += 1
-        return Placed(len(self._groups), 0, _place(item))
+        return Placed(self._number, 0, _place(item))
+
+    def end_shard(self, note: bytes) -> None:
+        """End the leaf; the sink then syncs the group and notes it."""
+        if self._samples:
+            self._pages.flush()
+            size = (self._pages.end - self._start) * PAGE
+            self.sink.put(partial(self._end_group, self._samples, size, note), len(note))
+            self._number += 1
+            self._start = self._pages.end
+            self._samples = 0
 
     def finish(self) -> tuple[Shard, ...]:
-        """Commit the last group."""
-        if self._group.samples:
-            self._close_group()
+        """Wait for the last group."""
+        self.sink.join()
         return tuple(self._groups)
 
     def put_catalog(self, catalog: CatalogBuilder) -> Stored:
@@ -83,80 +144,60 @@ class LmdbWriter:
         for key, piece in zip(keys, catalog.encode(), strict=True):
             digest.update(piece)
             size += len(piece)
-            self._put(key, piece)
-            self._commit()
+            self._pages.put(key, len(piece), (piece,))
         return Stored(size, f"sha256:{digest.hexdigest()}")
 
     def publish(self, manifest: bytes) -> None:
-        """Write the manifest, put everything on the disk and give the file its name."""
-        self._put(MANIFEST_KEY, manifest)
-        self._commit()
-        with _explained(self._path):
-            size = (self._env.info()["last_pgno"] + 1) * self._env.stat()["psize"]
-            self._env.close()
-        with self._tmp.open("r+b") as file:
-            # A page at the end that was freed again is never written: the file may be shorter
-            # than its meta page says, and readers compare the two.
-            file.truncate(size)
-            os.fsync(file.fileno())
+        """Write manifest and tree, put everything on the disk, give the file its name."""
+        self._pages.put(MANIFEST_KEY, len(manifest), (manifest,))
+        tree = self._pages.finish()
+        self.sink.put(partial(self._close, tree))
+        self.sink.join()
+        self.sink.close()
         publish(self._tmp, self._path)
 
     def abort(self) -> None:
-        """Remove the file: nothing of it was published."""
-        self._env.close()
-        self._tmp.unlink(missing_ok=True)
+        """Remove the file, unless it holds whole groups."""
+        self.sink.close()
+        with suppress(OSError):
+            os.close(self._fd)
+        if not self._groups:
+            self._tmp.unlink(missing_ok=True)
 
-    def _close_group(self) -> None:
-        self._commit()
-        self._groups.append(self._group.describe(len(self._groups)))
-        self._group = _Group()
+    def _send(self, pieces: list[bytes], size: int) -> None:
+        self.sink.put(partial(self._write, pieces), size)
 
-    def _put(self, key: bytes, value: bytes) -> None:
-        self._pending.append((key, value))
-        self._pending_bytes += len(value)
-        if self._pending_bytes >= _COMMIT_BYTES:
-            self._commit()
+    def _write(self, pieces: list[bytes]) -> None:
+        data = b"".join(pieces)
+        self._digest.update(data)
+        write_all(self._fd, data)
 
-    def _commit(self) -> None:
-        with _explained(self._path):
-            self._make_room()
-            with self._env.begin(write=True) as transaction:
-                for key, value in self._pending:
-                    transaction.put(key, value, append=True)
-        self._pending = []
-        self._pending_bytes = 0
-
-    def _make_room(self) -> None:
-        """Grow the map, which bounds the file, ahead of a commit."""
-        page = self._env.stat()["psize"]
-        info = self._env.info()
-        used = (info["last_pgno"] + 1) * page
-        needed = used + self._pending_bytes + 2 * page * len(self._pending) + _MARGIN
-        size = info["map_size"]
-        while size < needed:
-            size *= 2
-        if size > info["map_size"]:
-            self._env.set_mapsize(size)
-
-
-class _Group:
-    """Consecutive entries that share a digest."""
-
-    def __init__(self) -> None:
-        self.samples = 0
-        self.bytes = 0
-        self._digest = hashlib.sha256()
-
-    def add(self, value: bytes) -> None:
-        """Count the next entry."""
-        self.samples += 1
-        self.bytes += len(value)
-        self._digest.update(value)
-
-    def describe(self, number: int) -> Shard:
-        """What the manifest says of this group."""
+    def _end_group(self, samples: int, size: int, note: bytes) -> None:
         digest = f"sha256:{self._digest.hexdigest()}"
-        return Shard(self.bytes, digest, f"group-{number:06d}", self.samples, None)
+        self._digest = hashlib.sha256()
+        group = Shard(size, digest, f"group-{len(self._groups):06d}", samples, None)
+        os.fsync(self._fd)
+        if not self._groups:
+            fsync_folder(self._tmp.parent)  # a power cut must not take the name, either
+        self._journal.append(group, note)
+        self._groups.append(group)
+
+    def _close(self, tree: Tree) -> None:
+        """Write seal and meta pages, which make an LMDB of the pages."""
+        metas = encode_metas(tree)
+        groups_end = FIRST * PAGE + sum(group.bytes for group in self._groups)
+        size = tree.pages * PAGE + SEAL.size
+        self._digest.update(metas + seal_text(groups_end, size))
+        write_all(self._fd, encode_seal(Seal(groups_end, size, self._digest.digest()), metas))
+        os.lseek(self._fd, 0, os.SEEK_SET)
+        write_all(self._fd, metas)
+        os.fsync(self._fd)
+        fd, self._fd = self._fd, -1
+        os.close(fd)
+
+
+def _value_bytes(item: Item) -> int:
+    return len(item.image) + sum(map(len, item.fields.values()))
 
 
 def _place(item: Item) -> dict[str, tuple[int, int, int]]:
@@ -167,13 +208,3 @@ def _place(item: Item) -> dict[str, tuple[int, int, int]]:
         placed[name] = (offset, len(data), crc32c(data))
         offset += len(data)
     return placed
-
-
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """LMDB's errors as the system's, which they mostly are: a full disk, a file too large."""
-    try:
-        yield
-    except lmdb.Error as error:
-        number = errno.ENOSPC if isinstance(error, lmdb.DiskError) else errno.EIO
-        raise OSError(number, str(error), os.fspath(path)) from error

@@ -1,191 +1,221 @@
-"""A data set in one LMDB file: its keys, and one environment a process and file.
+"""A data set in one LMDB file, read page by page: no map, no environment, no lock.
 
 A sample's key is its id in 8 bytes, big-endian, so that keys sort as ids do; its value is the
 image and after it each further field. Manifest and catalog lie under reserved keys, which sort
 behind all ids.
 
-py-lmdb refuses to open a file twice in one process, and an environment must not be used in a forked
-child, which inherits that refusal. So environments live here, one a file: they are opened when they
-are first read, closed before a fork, and opened anew afterwards in parent and child.
+Pages are read with pread and every offset in them is checked. So a truncated or damaged file is an
+error and not a signal, as it is where a map is read past its end, and neither forks nor threads nor
+other readers of the file matter.
 """
 
+import hashlib
 import os
-import struct
 import threading
 import weakref
+from bisect import bisect_right
+from collections.abc import Iterator
 from pathlib import Path
-
-import lmdb
+from typing import NamedTuple
 
 from fastdata import manifest
-from fastdata.errors import NotADatasetError, ShardError
+from fastdata.errors import ManifestError, ShardError
+from fastdata.lmdb_format import (
+    ADVICE,
+    CATALOG_KEY,
+    FIRST,
+    MANIFEST_KEY,
+    PAGE,
+    PAGE_HEADER,
+    part_key,
+    sample_key,
+)
+from fastdata.lmdb_page import Node, Page
+from fastdata.lmdb_seal import open_sealed, seal_text
 
-MANIFEST_KEY = b"fastdata:manifest"
-CATALOG_KEY = b"fastdata:catalog"
+__all__ = [
+    "CATALOG_KEY",
+    "MANIFEST_KEY",
+    "LMDBFile",
+    "Place",
+    "check_seal",
+    "open_file",
+    "part_key",
+    "read_manifest",
+    "sample_key",
+]
 
-# Of a meta page: the page header, then magic, version, address and size of the map, two MDB_db of
-# which the first starts with the page size, the last page and the number of the transaction.
-_META = struct.Struct("<QHHI II8x8x I44x 48x QQ")
-_PAGE_IS_META = 0x08
-_MAGIC = 0xBEEFC0DE
-_VERSION = 1
-
-_guard = threading.RLock()
-_files: "weakref.WeakValueDictionary[tuple[int, int], LMDBFile]" = weakref.WeakValueDictionary()
-
-
-def sample_key(number: int) -> bytes:
-    """Key of a sample by its id."""
-    return number.to_bytes(8, "big")
+_CHUNK = 1 << 20
 
 
-def part_key(number: int) -> bytes:
-    """Key of a part of the catalog."""
-    return b"%b:%08d" % (CATALOG_KEY, number)
+class Place(NamedTuple):
+    """Where a value lies within the file."""
+
+    offset: int
+    size: int
 
 
 def open_file(path: Path) -> "LMDBFile":
-    """The one reader of an LMDB file in this process.
+    """Open an LMDB file of ours and check its beginning, its end and its size.
 
     Raises:
-        NotADatasetError: There is no such file, or it is no LMDB.
+        NotADatasetError: There is no such file, or it was never ours.
         ManifestError: There is none yet, but an unfinished pack beside it.
-        ShardError: The file is shorter than its own header states.
+        ShardError: It is truncated, extended, or its header or seal is damaged.
     """
-    try:
-        stat = path.stat()
-    except FileNotFoundError:
-        raise manifest.absent(path) from None
-    except OSError as error:
-        raise NotADatasetError(f"{path}: cannot open: {error.strerror}") from error
-    check_size(path)
-    with _guard:
-        file = _files.get((stat.st_dev, stat.st_ino))
-        if file is None:
-            file = _files[stat.st_dev, stat.st_ino] = LMDBFile(path)
-        return file
+    return LMDBFile(path)
 
 
 def read_manifest(file: "LMDBFile") -> manifest.Manifest:
     """The manifest of a data set in an LMDB file.
 
     Raises:
-        NotADatasetError: The file is an LMDB that fastdata did not write.
-        ManifestError: The manifest is damaged.
-        ShardError: The file holds more than its pages.
+        ManifestError: It is damaged, or not of this file.
+        ShardError: The file is damaged on the way to it.
     """
     data = file.get(MANIFEST_KEY)
     if data is None:
-        raise NotADatasetError(f"{file.path}: an LMDB file, but not one that fastdata packed")
+        raise ManifestError(f"{file.path}: holds no manifest; {ADVICE}")
     found = manifest.parse(data, str(file.path))
-    size, stated = file.path.stat().st_size, _stated_size(file.path)
-    if size != stated:  # other programs may leave spare pages, we do not
-        raise ShardError(
-            f"{file.path}: {size} bytes, its header states {stated}; restore the file, or pack "
-            "again with --overwrite"
-        )
+    groups_end = FIRST * PAGE + sum(group.bytes for group in found.shards)
+    if found.kind != "lmdb" or groups_end != file.groups_end:
+        raise ManifestError(f"{file.path}: holds the manifest of another data set; {ADVICE}")
     return found
 
 
-def check_size(path: Path) -> None:
-    """Check that an LMDB file holds all the pages that it states.
-
-    Reading past the end of a mapped file kills the process (SIGBUS), so this comes before mapping.
+def check_seal(path: Path) -> None:
+    """Check everything but the groups, which the manifest has digests of, against the seal.
 
     Raises:
-        NotADatasetError: The file is no LMDB of a version that is known.
-        ShardError: It is truncated.
+        ShardError: A bit of meta pages, catalog, manifest, branch pages or seal is not as written.
+        NotADatasetError: As :func:`open_file`.
+        ManifestError: As :func:`open_file`.
     """
+    file = open_file(path)
     try:
-        size, stated = path.stat().st_size, _stated_size(path)
-    except OSError as error:
-        raise NotADatasetError(f"{path}: cannot read: {error.strerror}") from error
-    if size < stated:
-        raise ShardError(
-            f"{path}: truncated: {size} bytes, its header states {stated}; restore the file, or "
-            "pack again with --overwrite"
-        )
+        digest = hashlib.sha256()
+        for start in range(file.groups_end, file.pages * PAGE, _CHUNK):
+            digest.update(file.read(start, min(_CHUNK, file.pages * PAGE - start)))
+        digest.update(file.read(0, FIRST * PAGE))
+        digest.update(seal_text(file.groups_end, file.size))
+        if digest.digest() != file.digest:
+            raise ShardError(f"{path}: catalog, manifest or tree do not match the seal; {ADVICE}")
+    finally:
+        file.close()
 
 
 class LMDBFile:
-    """Random access to the values of one LMDB file; safe to use from many threads."""
+    """Random access to the entries of one LMDB file; safe to use from many threads.
+
+    Attributes:
+        path: Its name.
+        size: In bytes.
+        pages: Number of its pages; the seal follows them.
+        entries: Number of its entries.
+        groups_end: Where the groups end, which begin behind the meta pages.
+        digest: The SHA-256 that the seal states.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Use :func:`open_file`; nothing is opened before the first read."""
+        """Use :func:`open_file`."""
         self.path = path
-        self._environment: lmdb.Environment | None = None
-        self._transaction: lmdb.Transaction | None = None
+        self._guard = threading.Lock()
+        fd, tree, seal = open_sealed(path)
+        self._fd: int | None = fd
+        self._closer = weakref.finalize(self, os.close, fd)
+        self._tree = tree
+        self.pages, self.entries = tree.pages, tree.entries
+        self.groups_end, self.size, self.digest = seal
 
     def get(self, key: bytes) -> bytes | None:
         """Copy of the value, or None where there is no such key.
 
         Raises:
-            ShardError: LMDB finds the file damaged.
+            ShardError: The file is damaged, or cannot be read, here and below.
         """
-        with _guard:
-            try:
-                value = self._reader().get(key)
-            except lmdb.Error as error:
-                raise ShardError(f"{self.path}: LMDB cannot read: {error}") from error
-        return None if value is None else bytes(value)
+        place = self.find(key)
+        return None if place is None else self.read(place.offset, place.size)
+
+    def find(self, key: bytes) -> Place | None:
+        """Where the value of a key lies."""
+        number = self._tree.root
+        for _ in range(self._tree.depth):
+            page = self._page(number)
+            index = bisect_right(page, key, lo=0 if page.is_leaf else 1, key=_key) - 1
+            if page.is_leaf:
+                node = page[index] if index >= 0 else None
+                return self._place(page, number, node) if node and node.key == key else None
+            number = page[index].number
+        raise ShardError(f"{self.path}: its tree is deeper than its header states; {ADVICE}")
+
+    def walk(self) -> Iterator[tuple[bytes, Place]]:
+        """Every entry in the order of the keys, and where its value lies."""
+        last = b""
+        for key, place in self._walk(self._tree.root, self._tree.depth):
+            if key <= last:
+                raise ShardError(f"{self.path}: its keys are not in order; {ADVICE}")
+            yield key, place
+            last = key
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Bytes of the file, all of them."""
+        try:
+            data = os.pread(self._descriptor(), size, offset)
+            while data and len(data) < size:  # a single read takes at most 2 GiB
+                more = os.pread(self._descriptor(), size - len(data), offset + len(data))
+                if not more:
+                    break
+                data += more
+        except OSError as error:
+            raise ShardError(f"{self.path}: cannot read: {error.strerror}") from error
+        if len(data) < size:
+            raise ShardError(f"{self.path}: was truncated while it was open; {ADVICE}")
+        return data
 
     def close(self) -> None:
-        """Close the environment; the next read opens it again."""
-        with _guard:
-            if self._transaction is not None:
-                self._transaction.abort()
-            if self._environment is not None:
-                self._environment.close()
-            self._transaction = self._environment = None
+        """Close the file; the next read opens it again."""
+        with self._guard:
+            self._closer()
+            self._fd = None
 
-    def _reader(self) -> lmdb.Transaction:
-        if self._transaction is None:
-            check_size(self.path)
-            self._environment = lmdb.open(
-                str(self.path),
-                subdir=False,
-                readonly=True,
-                lock=False,
-                readahead=False,
-                create=False,
-                max_spare_txns=1,
-            )
-            self._transaction = self._environment.begin()
-        return self._transaction
+    def _descriptor(self) -> int:
+        fd = self._fd
+        if fd is not None:
+            return fd
+        with self._guard:
+            if self._fd is None:
+                fd, *found = open_sealed(self.path)
+                self._closer = weakref.finalize(self, os.close, fd)
+                if found != [self._tree, (self.groups_end, self.size, self.digest)]:
+                    self._closer()
+                    raise ShardError(f"{self.path}: was replaced by another file; open it anew")
+                self._fd = fd
+            return self._fd
 
+    def _walk(self, number: int, levels: int) -> Iterator[tuple[bytes, Place]]:
+        page = self._page(number)
+        if page.is_leaf != (levels == 1):
+            raise ShardError(f"{self.path}: its leaves are not on one level; {ADVICE}")
+        for node in page:
+            if page.is_leaf:
+                yield node.key, self._place(page, number, node)
+            else:
+                yield from self._walk(node.number, levels - 1)
 
-def _stated_size(path: Path) -> int:
-    """Bytes up to the end of the last page that the newer of the two meta pages states."""
-    with path.open("rb") as file:
-        first = file.read(_META.size)
-        page_size = _page(first)[1]
-        if not 512 <= page_size <= 65536:
-            raise NotADatasetError(f"{path}: not an LMDB file, or of an unknown version")
-        file.seek(page_size)
-        second = file.read(_META.size)
-    if len(second) < _META.size:
-        return 2 * page_size
-    last_page, _, _ = max((_page(first), _page(second)), key=lambda page: page[2])
-    return (last_page + 1) * page_size
+    def _page(self, number: int) -> Page:
+        if not FIRST <= number < self.pages:
+            raise ShardError(f"{self.path}: page {number} lies outside of it; {ADVICE}")
+        return Page(self.read(number * PAGE, PAGE), number, str(self.path))
 
-
-def _page(data: bytes) -> tuple[int, int, int]:
-    """(last page, page size, transaction number) of a meta page; zeros where it is none."""
-    if len(data) < _META.size:
-        return 0, 0, 0
-    _, _, flags, _, magic, version, page_size, last_page, transaction = _META.unpack(data)
-    if magic != _MAGIC or version != _VERSION or not flags & _PAGE_IS_META:
-        return 0, 0, 0
-    return last_page, page_size, transaction
+    def _place(self, page: Page, number: int, node: Node) -> Place:
+        if not node.big:
+            return Place(number * PAGE + node.place, node.number)
+        first = page.first_overflow(node)
+        place = Place(first * PAGE + PAGE_HEADER.size, node.number)
+        if first < FIRST or place.offset + place.size > self.pages * PAGE:
+            raise ShardError(f"{self.path}: page {number}: a value lies outside; {ADVICE}")
+        return place
 
 
-def _before_fork() -> None:
-    _guard.acquire()
-    for file in list(_files.values()):
-        file.close()
-
-
-# The lock is re-entrant and the child's one thread is the one that took it, so both may release.
-os.register_at_fork(
-    before=_before_fork, after_in_parent=_guard.release, after_in_child=_guard.release
-)
+def _key(node: Node) -> bytes:
+    return node.key

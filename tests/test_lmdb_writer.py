@@ -1,149 +1,167 @@
-"""The LMDB file is a plain one: the lmdb module alone reads it, and its bytes are reproducible."""
+"""The LMDB file is a plain one, which the lmdb module reads and changes; bytes are reproducible."""
 
 import hashlib
 import os
-import subprocess
-import sys
+import struct
 from pathlib import Path
 
 import lmdb
+import numpy as np
 import pytest
+from lmdb_files import BORDERS, add, finish, manifest, read, sha256, sizes, value, write, writer
 
-from fastdata import manifest
 from fastdata.catalog import Catalog
 from fastdata.catalog_builder import CatalogBuilder
 from fastdata.checksum import crc32c
-from fastdata.converters import lmdb_writer
-from fastdata.converters.lmdb_writer import LmdbWriter
+from fastdata.converters.lmdb_tree import Leaves
 from fastdata.converters.writer import Item
-from fastdata.errors import ManifestError, NotADatasetError, ShardError
-from fastdata.lmdb_file import check_size, open_file, part_key, read_manifest, sample_key
-
-MANIFEST = manifest.Manifest(
-    kind="lmdb",
-    samples=0,
-    classes=(),
-    class_counts=(),
-    fields=(),
-    options={},
-    source="sha256:" + "0" * 64,
-    skipped={},
-    report=None,
-    kept={},
-    noted={},
-    shards=(),
-    catalog=manifest.Stored(0, "sha256:" + "0" * 64),
-    fingerprint="sha256:" + "0" * 64,
-).encode()
-
-REPEAT = """
-import sys
-from pathlib import Path
-from fastdata.converters.lmdb_writer import LmdbWriter
-from fastdata.converters.writer import Item
-writer = LmdbWriter(Path(sys.argv[1]), 100_000)
-for i in range(3000):
-    writer.append(Item(b"k", "jpg", bytes([i % 251]) * (i * 7919 % 3000), 0, {}))
-writer.finish()
-writer.publish(b"{}")
-"""
-
-
-def value(number: int, size: int = 100) -> bytes:
-    """Bytes that tell their number."""
-    return (b"%08d" % number * (size // 8 + 1))[:size]
-
-
-def write(path: Path, sizes: list[int], group: int = 1 << 30) -> tuple[manifest.Shard, ...]:
-    """Writes values of these sizes."""
-    writer = LmdbWriter(path, group)
-    for number, size in enumerate(sizes):
-        writer.append(Item(b"k%d" % number, "jpg", value(number, size), 0, {}))
-    groups = writer.finish()
-    writer.publish(MANIFEST)
-    return groups
-
-
-def read(path: Path) -> dict[bytes, bytes]:
-    """Every entry in the order of the keys, by the lmdb module alone."""
-    with lmdb.open(str(path), subdir=False, readonly=True, lock=False) as env, env.begin() as txn:
-        return dict(txn.cursor())
+from fastdata.errors import DestinationError, ShardError
+from fastdata.lmdb_file import part_key, sample_key
+from fastdata.lmdb_page import Page
 
 
 def test_lmdb_reads_values_by_id(tmp_path: Path) -> None:
-    """Keys are ids in 8 bytes, big-endian, in order; small, large and huge values come back."""
-    sizes = [1, 100, 2000, 3000, 5000, 100_000, 0, 1_000_000, *[50] * 300]
-    write(tmp_path / "a.lmdb", sizes)
+    """Keys are ids in 8 bytes, big-endian, in order; values of all sizes come back."""
+    wanted = [1, 100, 3000, 1_000_000, *BORDERS, *[50] * 300]
+    groups = write(tmp_path / "a.lmdb", wanted)
 
     entries = read(tmp_path / "a.lmdb")
 
-    assert list(entries)[:-1] == [i.to_bytes(8, "big") for i in range(len(sizes))]
-    assert entries.pop(b"fastdata:manifest") == MANIFEST
-    assert list(entries.values()) == [value(i, size) for i, size in enumerate(sizes)]
-    assert os.listdir(tmp_path) == ["a.lmdb"]
+    assert list(entries)[:-2] == [i.to_bytes(8, "big") for i in range(len(wanted))]
+    assert b"fastdata:catalog" in entries
+    assert entries[b"fastdata:manifest"].startswith(manifest(groups)[:20])
+    assert [entries[sample_key(i)] for i in range(len(wanted))] == [
+        value(i, size) for i, size in enumerate(wanted)
+    ]
+
+
+def test_values_lie_where_lmdb_puts_them(tmp_path: Path) -> None:
+    """What goes to overflow pages, and how many pages there are, is what LMDB itself chooses."""
+    write(tmp_path / "ours.lmdb", BORDERS * 20)
+    entries = read(tmp_path / "ours.lmdb")
+    path = str(tmp_path / "theirs.lmdb")
+    with lmdb.open(path, subdir=False, map_size=1 << 26, lock=False) as env:
+        with env.begin(write=True) as txn:
+            for key, data in entries.items():
+                txn.put(key, data, append=True)
+        theirs = env.stat()
+    with lmdb.open(str(tmp_path / "ours.lmdb"), subdir=False, readonly=True, lock=False) as env:
+        ours = env.stat()
+        last = env.info()["last_pgno"]
+
+    # a group begins and ends with a leaf of its own, which LMDB need not
+    assert ours["leaf_pages"] - theirs["leaf_pages"] in (0, 1)
+    assert {**ours, "leaf_pages": 0} == {**theirs, "leaf_pages": 0}
+    pages = ours["leaf_pages"] + ours["branch_pages"] + ours["overflow_pages"]
+    assert last + 1 == pages + 2
+    assert (tmp_path / "ours.lmdb").stat().st_size == (pages + 2) * 4096 + 64
 
 
 def test_fields_follow_the_image(tmp_path: Path) -> None:
     """A value is the image and each field, end to end, as the places say."""
-    writer = LmdbWriter(tmp_path / "a.lmdb", 10)
-    placed = writer.append(Item(b"k", "jpg", b"image", 0, {"json": b"{}", "txt": b"word"}))
-    writer.finish()
-    writer.publish(MANIFEST)
+    writing = writer(tmp_path / "a.lmdb")
+    placed = writing.append(Item(b"k", "jpg", b"image", 0, {"json": b"{}", "txt": b"word"}))
+    finish(writing)
 
     assert read(tmp_path / "a.lmdb")[sample_key(0)] == b"image{}word"
-    assert placed.offset == 0
+    assert (placed.shard, placed.offset) == (0, 0)
     assert placed.fields == {"json": (5, 2, crc32c(b"{}")), "txt": (7, 4, crc32c(b"word"))}
 
 
-def test_groups_stand_for_shards(tmp_path: Path) -> None:
-    """A group closes before it would exceed its size; its digest is over its values in order."""
-    sizes = [40, 40, 40, 300, 10]
+def test_groups_are_runs_of_pages(tmp_path: Path) -> None:
+    """From page 2 on, groups follow each other; each is within its size, and its digest right."""
+    wanted = sizes(0, 400)
+    groups = write(tmp_path / "a.lmdb", wanted, group=64 << 10)
 
-    groups = write(tmp_path / "a.lmdb", sizes, group=100)
-
-    assert [(group.samples, group.bytes) for group in groups] == [
-        (2, 80),
-        (1, 40),
-        (1, 300),
-        (1, 10),
-    ]
-    joined = value(0, 40) + value(1, 40)
-    assert groups[0].digest == f"sha256:{hashlib.sha256(joined).hexdigest()}"
-    assert [group.name for group in groups[:2]] == ["group-000000", "group-000001"]
-    assert groups[0].index is None
-
-
-def test_the_file_ends_with_its_last_page(tmp_path: Path) -> None:
-    """There is no slack: the size is what the meta page states, over many commits too."""
-    write(tmp_path / "a.lmdb", [3000] * 500, group=20_000)
-
-    with lmdb.open(str(tmp_path / "a.lmdb"), subdir=False, readonly=True, lock=False) as env:
-        stated = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
-    assert (tmp_path / "a.lmdb").stat().st_size == stated
-    assert stated < 500 * 4096 * 1.1
+    data = (tmp_path / "a.lmdb").read_bytes()
+    place = 8192
+    for number, group in enumerate(groups):
+        assert (group.name, group.index) == (f"group-{number:06d}", None)
+        assert group.digest == sha256(data[place : place + group.bytes])
+        assert group.bytes <= 64 << 10 or group.samples == 1
+        place += group.bytes
+    assert sum(group.samples for group in groups) == len(wanted)
+    assert len(groups) > 20
+    # and none could have taken the first sample of the next one
+    first = groups[0].samples
+    (together,) = write(tmp_path / "b.lmdb", wanted[: first + 1])
+    assert together.bytes > 64 << 10
 
 
-def test_the_map_grows_with_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file far larger than the first map is written without an error."""
-    monkeypatch.setattr(lmdb_writer, "_FIRST_MAP", 1 << 16)
-    monkeypatch.setattr(lmdb_writer, "_MARGIN", 1 << 16)
-    monkeypatch.setattr(lmdb_writer, "_COMMIT_BYTES", 1 << 16)
+def test_groups_and_seal_cover_every_byte(tmp_path: Path) -> None:
+    """The trailer is as docs/format.md has it; it covers all that the groups leave out."""
+    groups = write(tmp_path / "a.lmdb", [3000] * 100, group=64 << 10)
 
-    write(tmp_path / "a.lmdb", [10_000, 1, 4000, 70_000] * 100)
+    data = (tmp_path / "a.lmdb").read_bytes()
+    magic, version, crc, end, size, digest = struct.unpack("<8sII QQ 32s", data[-64:])
+    assert (magic, version, size) == (b"\x89FDS\r\n\x1a\n", 1, len(data))
+    assert end == 8192 + sum(group.bytes for group in groups)
+    covered = data[end:-64] + data[:8192] + data[-48:-32]
+    assert digest == hashlib.sha256(covered).digest()
+    assert crc == crc32c(data[:8192] + data[-64:-52] + bytes(4) + data[-48:])
 
-    assert len(read(tmp_path / "a.lmdb")) == 401
+
+@pytest.mark.parametrize("count", [1, 2, 3, 450, 451, 452, 453, 454, 902, 904, 906, 3000])
+def test_lmdb_changes_the_file(tmp_path: Path, count: int) -> None:
+    """LMDB adds, replaces, deletes entries at will, and copies the file compacted."""
+    path = tmp_path / "a.lmdb"
+    # two values fill a leaf, so that 226 leaves, a branch page, are soon reached
+    write(path, [2000] * count)
+    kept = read(path)
+    rng = np.random.default_rng(count)
+    with lmdb.open(str(path), subdir=False, map_size=1 << 27, lock=False, sync=False) as env:
+        env.copy(str(tmp_path / "before"), compact=True)
+        assert read(tmp_path / "before") == kept
+        for _ in range(3):
+            with env.begin(write=True) as txn:
+                keys = sorted(kept)
+                for place in rng.permutation(len(keys))[: len(keys) // 3]:
+                    assert txn.delete(keys[place])
+                    del kept[keys[place]]
+                for _ in range(100):
+                    key = rng.bytes(int(rng.integers(7, 10)))
+                    kept[key] = value(1, int(rng.choice([10, 2000, 9000])))
+                    txn.put(key, kept[key])
+        env.copy(str(tmp_path / "after"), compact=True)
+        with env.begin() as txn:
+            assert dict(txn.cursor()) == kept
+    assert read(tmp_path / "after") == kept
+
+
+@pytest.mark.parametrize("count", [1, 2, 225, 226, 227, 228, 452, 453, 51_075, 51_076, 51_080])
+def test_branches_have_two_children(count: int) -> None:
+    """The tree above any number of leaves is whole; no page has one child, which LMDB forbids."""
+    first = 5_000_000_000  # page numbers have 48 bits
+    below = [(sample_key(7 * number), first + number) for number in range(count - 1)]
+    below.append((b"fastdata:catalog", first + count - 1))
+    leaves = Leaves()
+    for key, number in below:
+        leaves.add(key, number)
+
+    number = first + count
+    levels = list(leaves.branches(number))
+
+    for level in levels:
+        above = []
+        children = iter(below)
+        for data in level:
+            page = Page(data, number, "it")
+            assert len(page) >= 2
+            taken = [next(children) for _ in page]
+            above.append((taken[0][0], number))
+            assert [node.number for node in page] == [child for _, child in taken]
+            assert [node.key for node in page] == [b"", *(key for key, _ in taken[1:])]
+            number += 1
+        assert next(children, None) is None
+        below = above
+    assert len(below) == 1
 
 
 def test_the_bytes_are_reproducible(tmp_path: Path) -> None:
-    """Two runs give one file, whatever fresh memory holds (MALLOC_PERTURB_ fills it)."""
-    digests = set()
-    for perturb in ("0", "85", "170"):
-        path = tmp_path / f"{perturb}.lmdb"
-        env = {**os.environ, "MALLOC_PERTURB_": perturb}
-        subprocess.run([sys.executable, "-c", REPEAT, str(path)], env=env, check=True)
-        digests.add(hashlib.sha256(path.read_bytes()).hexdigest())
-
-    assert len(digests) == 1
+    """Two runs give one file."""
+    for name in ("a.lmdb", "b.lmdb"):
+        write(tmp_path / name, sizes(1, 300), group=100_000)
+    assert (tmp_path / "a.lmdb").read_bytes() == (tmp_path / "b.lmdb").read_bytes()
 
 
 def test_the_catalog_is_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,11 +174,11 @@ def test_the_catalog_is_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         builder.append(
             b"k%d" % i, b"", offset=0, length=i, crc=0, shard=0, label=0, width=1, height=1, flags=1
         )
-    writer = LmdbWriter(tmp_path / "a.lmdb", 100)
-    writer.finish()
+    writing = writer(tmp_path / "a.lmdb")
+    groups = writing.finish()
 
-    stored = writer.put_catalog(builder)
-    writer.publish(MANIFEST)
+    stored = writing.put_catalog(builder)
+    writing.publish(manifest(groups))
 
     entries = read(tmp_path / "a.lmdb")
     header, *parts = (entries[key] for key in sorted(entries) if key.startswith(b"fastdata:cat"))
@@ -171,62 +189,81 @@ def test_the_catalog_is_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert opened.keys([9, 0]) == ["k9", "k0"]
 
 
-def test_abort_leaves_nothing(tmp_path: Path) -> None:
-    """Neither the file nor a temporary one, also in place of one that an older pack left."""
+def test_a_pack_goes_on_behind_its_last_group(tmp_path: Path) -> None:
+    """Interrupted behind any group, with anything behind it, it ends with the same bytes."""
+    values = [value(i, size) for i, size in enumerate(sizes(2, 60))]
+    path = tmp_path / "a.lmdb"
+    writing = writer(path, 100_000)
+    add(writing, values)
+    groups = finish(writing)
+    whole = path.read_bytes()
+    path.unlink()
+    assert len(groups) > 4
+
+    for count in range(len(groups) + 1):
+        samples = sum(group.samples for group in groups[:count])
+        end = 8192 + sum(group.bytes for group in groups[:count])
+        (tmp_path / "a.lmdb.tmp").write_bytes(whole[:end] + b"left over" * 100 * count)
+        writing = writer(path, 100_000, groups[:count])
+        add(writing, values[samples:])
+        assert finish(writing) == groups
+        assert path.read_bytes() == whole
+        path.unlink()
+
+
+def test_a_pack_does_not_go_on_behind_damage(tmp_path: Path) -> None:
+    """Groups whose pages do not lead to the first one, or hold other samples, are refused."""
+    groups = write(tmp_path / "a.lmdb", [3000] * 400, group=400_000)
+    whole = (tmp_path / "a.lmdb").read_bytes()
+    end = 8192 + sum(group.bytes for group in groups)
+    leaf = end - 4096
+    tmp = tmp_path / "a.lmdb.tmp"
+    for at in (leaf, leaf + 10, leaf + 12, leaf + 16, end - 20, end - 16, end - 8):
+        data = bytearray(whole[:end])
+        data[at] ^= 0x12
+        tmp.write_bytes(data)
+        with pytest.raises(ShardError, match=r"--overwrite|a\.lmdb\.tmp"):
+            writer(tmp_path / "a.lmdb", 400_000, groups)
+    tmp.write_bytes(whole[: end - 1])
+    with pytest.raises(ShardError, match="--overwrite"):
+        writer(tmp_path / "a.lmdb", 400_000, groups)
+
+
+def test_abort_leaves_whole_groups_only(tmp_path: Path) -> None:
+    """Without one the file goes, also one that an older pack left; with one it stays."""
     (tmp_path / "a.lmdb.tmp").write_bytes(b"left over")
-    writer = LmdbWriter(tmp_path / "a.lmdb", 100)
-    writer.append(Item(b"k", "jpg", b"image", 0, {}))
+    writing = writer(tmp_path / "a.lmdb")
+    writing.append(Item(b"k", "jpg", b"image", 0, {}))
+    writing.abort()
+    assert os.listdir(tmp_path) == ["a.lmdb.journal"]
 
-    writer.abort()
-
-    assert os.listdir(tmp_path) == []
+    writing = writer(tmp_path / "a.lmdb", 8192)
+    add(writing, [b"image" * 1000] * 3)
+    assert len(writing.finish()) == 2
+    writing.abort()
+    assert sorted(os.listdir(tmp_path)) == ["a.lmdb.journal", "a.lmdb.tmp"]
 
 
 def test_an_old_file_stays_until_the_new_one_is_whole(tmp_path: Path) -> None:
     """Publishing is one rename."""
     write(tmp_path / "a.lmdb", [1])
     old = (tmp_path / "a.lmdb").read_bytes()
-    writer = LmdbWriter(tmp_path / "a.lmdb", 100)
-    writer.append(Item(b"k", "jpg", b"image" * 100, 0, {}))
-    writer.finish()
+    writing = writer(tmp_path / "a.lmdb")
+    add(writing, [b"image" * 100])
+    writing.end_shard(b"")
+    groups = writing.finish()
     assert (tmp_path / "a.lmdb").read_bytes() == old
 
-    writer.publish(MANIFEST)
+    writing.publish(manifest(groups))
 
     assert read(tmp_path / "a.lmdb")[sample_key(0)] == b"image" * 100
 
 
-def test_a_file_of_another_length_is_refused(tmp_path: Path) -> None:
-    """It is told before the file is mapped, where a read past its end would kill the process."""
-    path = tmp_path / "a.lmdb"
-    write(path, [3000] * 20)
-    good = path.read_bytes()
-    assert read_manifest(open_file(path)).encode() == MANIFEST
-
-    for length in (*range(0, len(good), 1023), len(good) - 1):
-        path.write_bytes(good[:length])
-        with pytest.raises((ShardError, NotADatasetError)):
-            check_size(path)
-    path.write_bytes(good + b"\0")
-    with pytest.raises(ShardError, match="states"):
-        read_manifest(open_file(path))
-
-
-def test_other_files_are_no_data_sets(tmp_path: Path) -> None:
-    """Nothing, a folder, a text, another's LMDB, and an unfinished pack get their own words."""
-    path = tmp_path / "a.lmdb"
-    with pytest.raises(NotADatasetError, match="no such"):
-        open_file(path)
-    with pytest.raises(NotADatasetError, match="cannot read"):
-        open_file(tmp_path)
-    path.write_bytes(b"text" * 10_000)
-    with pytest.raises(NotADatasetError, match="not an LMDB"):
-        open_file(path)
-    path.unlink()
-    with lmdb.open(str(path), subdir=False, lock=False) as env, env.begin(write=True) as txn:
-        txn.put(b"a", b"b")
-    with pytest.raises(NotADatasetError, match="not one that fastdata packed"):
-        read_manifest(open_file(path))
-    path.rename(tmp_path / "b.lmdb.tmp")
-    with pytest.raises(ManifestError, match="unfinished"):
-        open_file(tmp_path / "b.lmdb")
+def test_values_over_4_gib_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LMDB has 32 bits for the size of a value; the error says what to do."""
+    monkeypatch.setattr("fastdata.converters.lmdb_writer.MAX_VALUE", 10)
+    writing = writer(tmp_path / "a.lmdb")
+    writing.append(Item(b"k", "jpg", b"0123456789", 0, {}))
+    with pytest.raises(DestinationError, match="folder of shards"):
+        writing.append(Item(b"k", "jpg", b"0123456789", 0, {"txt": b"1"}))
+    writing.abort()

@@ -10,6 +10,7 @@ import lmdb
 import numpy as np
 import pytest
 from filling import CHECKSUM, READ, compare_bytes
+from lmdb_files import BORDERS, sizes, value, write
 
 
 def _lmdb(path: Path, values: dict[int, bytes]) -> None:
@@ -50,6 +51,18 @@ def test_lmdb_values_are_lmdbs(native_core: ModuleType, tmp_path: Path, spread: 
     ranges = [(size // 3, size - size // 2) for _, size in ranges]
     parts = [values[k][a : a + n] for k, (a, n) in zip(keys, ranges, strict=True)]
     assert compare_bytes(threads, _values(native_core, file, keys, ranges), parts) is None
+
+
+def test_lmdb_values_are_ours(native_core: ModuleType, tmp_path: Path) -> None:
+    """So are those of files that we wrote, in trees of one level and of three, seal and all."""
+    for count in (0, 2000):
+        path = tmp_path / f"{count}.lmdb"
+        wanted = BORDERS if count == 0 else sizes(count, count)
+        write(path, wanted, group=1 << 20)
+        file = native_core.LmdbFile(os.fsencode(path))
+        source = _values(native_core, file, list(range(len(wanted))), [(0, n) for n in wanted])
+        expected = [value(number, size) for number, size in enumerate(wanted)]
+        assert compare_bytes(filling.pool(native_core, 2), source, expected) is None
 
 
 def test_lmdb_says_what_it_lacks(native_core: ModuleType, tmp_path: Path) -> None:
