@@ -1,15 +1,20 @@
 """What a source holds, in flat arrays: about 30 bytes a file, and its name."""
 
+import hashlib
+import json
 import os
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fastdata.converters import keys
+from fastdata.converters.fields import Column, FieldFile
+
+__all__ = ["FieldFile", "Listing", "Skipped", "count_reasons", "fingerprint"]
 
 
 class Skipped(NamedTuple):
@@ -39,7 +44,7 @@ class Listing:
         labels: (n,) int32; -1 in a flat folder.
         sizes: (n,) int64, bytes.
         skipped: What was left out.
-        fingerprint: Hash of names, sizes and classes, ``"sha256:..."``.
+        fingerprint: Hash of names, sizes, classes and fields, ``"sha256:..."``.
     """
 
     root: str
@@ -52,10 +57,16 @@ class Listing:
     _ends: npt.NDArray[np.int64]
     _numbers: dict[int, int]
     _renamed: dict[bytes, bytes]
+    _columns: Mapping[str, Column] = field(default_factory=dict)
 
     def __len__(self) -> int:
         """Number of files."""
         return len(self.sizes)
+
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        """Names of the fields that samples may have, sorted."""
+        return tuple(self._columns)
 
     def name(self, i: int) -> bytes:
         """Path of a file relative to the source."""
@@ -74,3 +85,71 @@ class Listing:
             folder = self._renamed.get(top, top) + rest + below
         number = f"-{self._numbers[i]}" if i in self._numbers else ""
         return folder + slash + os.fsencode(keys.stem(os.fsdecode(last)) + number)
+
+    def fields(self, i: int) -> dict[str, bytes | FieldFile]:
+        """Further fields of a sample by extension: their bytes, or the files that hold them."""
+        found = {}
+        for name, column in self._columns.items():
+            value = column.get(i, self.path(i), name)
+            if value is not None:
+                found[name] = value
+        return found
+
+    def bytes(self, i: int) -> int:
+        """Bytes of all files of a sample."""
+        beside = sum(column.read_bytes(i) for column in self._columns.values())
+        return int(self.sizes[i]) + beside
+
+    def take(self, places: npt.NDArray[np.int64]) -> "Listing":
+        """Some of the files, with the keys, labels and classes that they have here.
+
+        Args:
+            places: (m,) int64 places in this listing.
+        """
+        names = [self.name(place) for place in places.tolist()]
+        digest = hashlib.sha256(self.fingerprint.encode("ascii"))
+        digest.update(places.astype("<i8").tobytes())
+        return replace(
+            self,
+            labels=self.labels[places],
+            sizes=self.sizes[places],
+            fingerprint=f"sha256:{digest.hexdigest()}",
+            _names=b"".join(names),
+            _ends=np.cumsum([len(name) for name in names], dtype=np.int64),
+            _numbers={
+                new: self._numbers[old]
+                for new, old in enumerate(places.tolist())
+                if old in self._numbers
+            },
+            _columns={name: column.take(places) for name, column in self._columns.items()},
+        )
+
+
+def fingerprint(
+    classes: tuple[str, ...],
+    names: bytes,
+    ends: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int64],
+    labels: npt.NDArray[np.int32] | None = None,
+    columns: Mapping[str, Column] | None = None,
+) -> str:
+    """Hash of what a source holds, ``"sha256:..."``.
+
+    Args:
+        classes: Names of the classes.
+        names: Paths of all files relative to the source, end to end.
+        ends: (n,) end of each within them.
+        sizes: (n,) bytes of each file.
+        labels: (n,) where they do not follow from paths and classes.
+        columns: Further fields by name.
+    """
+    digest = hashlib.sha256(json.dumps(classes).encode("ascii"))
+    for part in (names, ends.astype("<i8").data, sizes.astype("<i8").data):
+        digest.update(part)
+    if labels is not None:
+        digest.update(b"labels")
+        digest.update(labels.astype("<i4").data)
+    for name, column in (columns or {}).items():
+        digest.update(f"field {name} ".encode("ascii"))
+        column.hash_into(digest)
+    return f"sha256:{digest.hexdigest()}"

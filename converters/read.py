@@ -4,16 +4,16 @@ import errno
 import os
 import stat
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 from fastdata.checksum import crc32c
-from fastdata.converters.listing import Listing, Skipped
-from fastdata.converters.scan import read_failure
-from fastdata.converters.transcode import transcode
+from fastdata.converters.coding import Coding
+from fastdata.converters.file_status import read_failure
+from fastdata.converters.listing import FieldFile, Listing, Skipped
 from fastdata.errors import DecodeError, SourceError
-from fastdata.probe import ImageInfo, probe
+from fastdata.probe import EXTENSIONS, ImageInfo, probe
 
 # What may be read ahead of the writer: enough files to keep threads busy while the writer syncs a
 # shard, few enough bytes for a small machine.
@@ -32,16 +32,23 @@ class Loaded(NamedTuple):
         crc: Their CRC32C.
         info: What their header says.
         kept: Why it is stored as it is, where it was to be coded anew; empty otherwise.
+        notes: What was done to it by a rule that is worth knowing.
+        fields: Further fields of the sample by extension.
     """
 
     image: bytes
     crc: int
     info: ImageInfo
     kept: str
+    notes: tuple[str, ...] = ()
+    fields: Mapping[str, bytes] = {}
 
 
 def read_all(
-    listing: Listing, order: Iterable[int], workers: int, run_pixels: int | None
+    listing: Listing,
+    order: Iterable[int],
+    workers: int,
+    coding: Coding,
 ) -> Iterator[tuple[int, Loaded | Skipped]]:
     """Read files ahead, within bounds of number and bytes, and yield them in order.
 
@@ -49,7 +56,7 @@ def read_all(
         listing: The source.
         order: Places in the listing.
         workers: Number of threads, 1 or more.
-        run_pixels: Width of the restart runs that JPEGs are coded in; None keeps them as they are.
+        coding: How images are to be stored.
 
     Yields:
         Each place, and the file or why it is left out.
@@ -57,55 +64,79 @@ def read_all(
     Raises:
         SourceError: Files cannot be read for a reason that lies in this process.
     """
-    pending: deque[tuple[int, Future[Loaded | Skipped]]] = deque()
+    pending: deque[tuple[int, int, Future[Loaded | Skipped]]] = deque()
     ahead = 0
     pool = ThreadPoolExecutor(workers, thread_name_prefix="fastdata-read")
     try:
         for place in order:
-            size = int(listing.sizes[place])
+            size = listing.bytes(place)
             while pending and (
                 ahead + size > _WINDOW_BYTES or len(pending) >= _FILES_PER_WORKER * workers
             ):
-                done, future = pending.popleft()
+                done, freed, future = pending.popleft()
                 yield done, future.result()
-                ahead -= int(listing.sizes[done])
-            pending.append((place, pool.submit(load, listing, place, run_pixels)))
+                ahead -= freed
+            future = pool.submit(load, listing, place, coding)
+            pending.append((place, size, future))
             ahead += size
         while pending:
-            done, future = pending.popleft()
+            done, _, future = pending.popleft()
             yield done, future.result()
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def load(listing: Listing, place: int, run_pixels: int | None) -> Loaded | Skipped:
-    """Read, probe and code one file.
+def load(listing: Listing, place: int, coding: Coding) -> Loaded | Skipped:
+    """Read, probe and code one file, and read its fields.
 
     Raises:
         SourceError: As :func:`read_all`.
     """
     name = os.fsdecode(listing.name(place))
+    data = read_file(name, listing.path(place), int(listing.sizes[place]))
+    if isinstance(data, str):
+        return Skipped(name, data)
     try:
-        data = _read(listing.path(place), int(listing.sizes[place]))
+        coded = coding.code(data, probe(data))
+    except DecodeError as error:
+        return Skipped(name, f"no usable image: {error}")
+    fields: dict[str, bytes] = {}
+    for field, found in listing.fields(place).items():
+        value: bytes | str = (
+            read_file(name, found.path, found.size) if isinstance(found, FieldFile) else found
+        )
+        if isinstance(value, str):
+            return Skipped(name, f"no usable field: {field}: {value}")
+        fields[field] = value
+    if (extension := EXTENSIONS[coded.info.format]) in fields:
+        return Skipped(name, f"no usable field: {extension}: the image itself has this extension")
+    return Loaded(coded.image, crc32c(coded.image), coded.info, coded.kept, coded.notes, fields)
+
+
+def read_file(name: str, path: bytes, size: int) -> bytes | str:
+    """A file's bytes, or why there are none.
+
+    Args:
+        name: The file, for errors.
+        path: The file, as the system opens it.
+        size: Its size when it was listed.
+
+    Raises:
+        SourceError: As :func:`read_all`.
+    """
+    try:
+        data = _read_unchanged(path, size)
     except OSError as error:
         if error.errno in _FATAL:
             raise SourceError(
                 f"{name}: cannot read this file: {error.strerror}; raise the limit (ulimit) or use "
                 "fewer workers"
             ) from error
-        return Skipped(name, read_failure(error))
-    if data is None:
-        return Skipped(name, "changed while it was read")
-    try:
-        info, kept = probe(data), ""
-        if info.format == "jpeg" and run_pixels is not None:
-            data, kept = transcode(data, run_pixels)
-        return Loaded(data, crc32c(data), info, kept)
-    except DecodeError as error:
-        return Skipped(name, f"no usable image: {error}")
+        return read_failure(error)
+    return "changed while it was read" if data is None else data
 
 
-def _read(path: bytes, size: int) -> bytes | None:
+def _read_unchanged(path: bytes, size: int) -> bytes | None:
     """The file's bytes; None if it is not the one that was listed, or changes meanwhile."""
     # Without NONBLOCK a FIFO that took the file's place would hang the pack.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

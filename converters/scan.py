@@ -1,8 +1,5 @@
 """Lists the files of an image folder in flat arrays, in the order of torchvision's ImageFolder."""
 
-import errno
-import hashlib
-import json
 import os
 import stat
 from array import array
@@ -11,13 +8,19 @@ from pathlib import Path
 import numpy as np
 
 from fastdata.converters import keys
-from fastdata.converters.listing import Listing, Skipped, count_reasons
+from fastdata.converters.fields import Beside, beside, check_field_name
+from fastdata.converters.file_status import EMPTY, examine, read_failure, unfit
+from fastdata.converters.listing import Listing, Skipped, count_reasons, fingerprint
 from fastdata.errors import SourceError
 
-MAX_BYTES = 2**32 - 1  # of one file: the catalog states lengths in 32 bits, and so does LMDB
 
-
-def scan(source: Path, extensions: frozenset[str] | None = None) -> Listing:
+def scan(
+    source: Path,
+    extensions: frozenset[str] | None = None,
+    *,
+    fields: tuple[str, ...] = (),
+    classes: tuple[str, ...] | None = None,
+) -> Listing:
     """List every file that may be an image.
 
     A folder with sub-folders is one of classes: the names of its sub-folders, sorted, are the
@@ -32,22 +35,41 @@ def scan(source: Path, extensions: frozenset[str] | None = None) -> Listing:
         source: The folder.
         extensions: Endings without the dot and in lower case that files must have; without it,
             every file is listed, for a reader that tells images by their content.
+        fields: Extensions of files that are no images but fields of the image with their stem.
+        classes: Names of the classes in the order of their labels, instead of the sorted names.
 
     Raises:
-        SourceError: The source is no readable folder, or nothing is left of it.
+        OptionError: A field cannot be called so.
+        SourceError: The source is no readable folder, nothing is left of it, or it has a folder
+            that is none of ``classes``.
     """
-    collector = _Collector(os.fspath(source), extensions)
-    classes = _class_names(source)
-    if classes:
-        collector.skip_beside(set(classes))
-        for label, name in enumerate(classes):
+    for name in fields:
+        check_field_name(name)
+    collector = _Collector(os.fspath(source), extensions, tuple(sorted(set(fields))))
+    folders = _class_names(source)
+    labels = {name: label for label, name in enumerate(folders if classes is None else classes)}
+    if folders:
+        _check_classes(source, folders, labels)
+        collector.skip_beside(set(folders))
+        for name in folders:
             for folder in collector.folders(name):
-                collector.add_files(folder, label)
+                collector.add_files(folder, labels[name])
+    elif classes is not None:
+        raise SourceError(f"{source}: has no class folders, but names of classes were given")
     else:
         collector.add_files("", -1)
     if not collector.sizes:
         raise SourceError(nothing_left(collector.root, collector.skipped))
-    return collector.listing(classes)
+    return collector.listing(tuple(labels))
+
+
+def _check_classes(source: Path, folders: tuple[str, ...], labels: dict[str, int]) -> None:
+    unknown = [name for name in folders if name not in labels]
+    if unknown:
+        raise SourceError(
+            f"{source}: folder {unknown[0]!r} is none of the {len(labels)} classes that were given"
+            f" ({len(unknown)} such folders); add its name to the list, or move the folder"
+        )
 
 
 def _class_names(source: Path) -> tuple[str, ...]:
@@ -83,7 +105,9 @@ def nothing_left(source: str, skipped: list[Skipped]) -> str:
 class _Collector:
     """Grows the buffers of a listing."""
 
-    def __init__(self, root: str, extensions: frozenset[str] | None) -> None:
+    def __init__(
+        self, root: str, extensions: frozenset[str] | None, fields: tuple[str, ...]
+    ) -> None:
         self.root = root
         self.extensions = extensions
         self.names = bytearray()
@@ -91,29 +115,28 @@ class _Collector:
         self.sizes = array("q")
         self.labels = array("i")
         self.numbers: dict[int, int] = {}
+        self.fields = {name: array("q") for name in fields}
         self.skipped: list[Skipped] = []
 
     def listing(self, classes: tuple[str, ...]) -> Listing:
         """What was collected, as arrays."""
         ends = np.array(self.ends, np.int64)
         sizes = np.array(self.sizes, np.int64)
-        digest = hashlib.sha256(json.dumps(classes).encode("ascii"))
-        for column in (self.names, ends.astype("<i8").data, sizes.astype("<i8").data):
-            digest.update(column)
+        names = bytes(self.names)
+        columns = {name: Beside(np.array(sizes, np.int64)) for name, sizes in self.fields.items()}
+        renamed = keys.class_folders(tuple(sorted(classes)))
         return Listing(
             root=self.root,
             classes=classes,
             labels=np.array(self.labels, np.int32),
             sizes=sizes,
-            skipped=tuple(self.skipped),
-            fingerprint=f"sha256:{digest.hexdigest()}",
-            _names=bytes(self.names),
+            skipped=tuple(dict.fromkeys(self.skipped)),  # a folder may fail twice
+            fingerprint=fingerprint(classes, names, ends, sizes, columns=columns),
+            _names=names,
             _ends=ends,
             _numbers=self.numbers,
-            _renamed={
-                os.fsencode(old): os.fsencode(new)
-                for old, new in keys.class_folders(classes).items()
-            },
+            _renamed={os.fsencode(old): os.fsencode(new) for old, new in renamed.items()},
+            _columns=columns,
         )
 
     def skip_beside(self, classes: set[str]) -> None:
@@ -154,8 +177,9 @@ class _Collector:
             return
         start = len(self.sizes)
         accepted = []
+        others = set(filter(self._is_field, names)) if self.fields else set()
         for name in names:
-            size = self._accept(prefix + name)
+            size = 0 if name in others else self._accept(prefix + name)
             if size:
                 accepted.append(name)
                 self.names += os.fsencode(prefix + name)
@@ -164,19 +188,44 @@ class _Collector:
                 self.labels.append(label)
         for place, number in keys.clashes(accepted).items():
             self.numbers[start + place] = number
+        if self.fields:
+            self._add_fields(prefix, accepted, others)
+
+    def _is_field(self, name: str) -> bool:
+        return not name.startswith(".") and os.path.splitext(name)[1][1:] in self.fields
+
+    def _add_fields(self, prefix: str, accepted: list[str], others: set[str]) -> None:
+        """Add a value to each field's column for every file of a folder that was accepted."""
+        sizes = {name: self._field_size(prefix + name) for name in sorted(others)}
+        for field, column in self.fields.items():
+            for image in accepted:
+                column.append(sizes.get(os.fsdecode(beside(os.fsencode(image), field)), -1))
+        stems = {os.path.splitext(image)[0] for image in accepted}
+        for name, size in sizes.items():
+            if size >= 0 and os.path.splitext(name)[0] not in stems:
+                self._skip(prefix + name, "field without an image")
+
+    def _field_size(self, name: str) -> int:
+        """Size of a file that holds a field; -1 for a folder and for what is skipped."""
+        status = examine(self._full(name))
+        if isinstance(status, str):
+            return self._skip(name, status) - 1
+        if stat.S_ISDIR(status.st_mode):
+            return -1
+        reason = unfit(status)
+        return status.st_size if not reason or reason == EMPTY else self._skip(name, reason) - 1
 
     def _accept(self, name: str) -> int:
         """Size of a file that is listed; 0 for a folder and for what is skipped."""
         last = name.rpartition("/")[2]
         if last.startswith("."):
             return self._skip(name, "hidden")
-        try:
-            status = os.stat(self._full(name))
-        except OSError as error:
-            return self._skip(name, self._stat_failure(name, error))
+        status = examine(self._full(name))
+        if isinstance(status, str):
+            return self._skip(name, status)
         if stat.S_ISDIR(status.st_mode):
             return 0
-        reason = _unfit(status) or self._other_extension(last)
+        reason = unfit(status) or self._other_extension(last)
         return self._skip(name, reason) if reason else status.st_size
 
     def _other_extension(self, name: str) -> str | None:
@@ -189,36 +238,9 @@ class _Collector:
         self.skipped.append(Skipped(name, reason))
         return 0
 
-    def _stat_failure(self, name: str, error: OSError) -> str:
-        if isinstance(error, FileNotFoundError) and Path(self._full(name)).is_symlink():
-            return "broken symbolic link"
-        return read_failure(error)
-
     def _identity(self, folder: str) -> tuple[int, int]:
         status = os.stat(self._full(folder))
         return status.st_dev, status.st_ino
 
     def _full(self, name: str) -> str:
         return f"{self.root}/{name}" if name else self.root
-
-
-def read_failure(error: OSError) -> str:
-    """Reason for leaving out what the system would not read."""
-    if isinstance(error, FileNotFoundError):
-        return "vanished"
-    if error.errno == errno.ELOOP:
-        return "symbolic link loop"
-    return f"unreadable: {error.strerror}"
-
-
-def _unfit(status: os.stat_result) -> str | None:
-    """Why a path that is no folder cannot be an image."""
-    if stat.S_ISFIFO(status.st_mode):
-        return "not a regular file: FIFO"
-    if stat.S_ISSOCK(status.st_mode):
-        return "not a regular file: socket"
-    if not stat.S_ISREG(status.st_mode):
-        return "not a regular file: device"
-    if status.st_size == 0:
-        return "empty file"
-    return "over 4 GiB" if status.st_size > MAX_BYTES else None

@@ -1,45 +1,14 @@
-"""Encoded bytes to RGB pixels: OpenCV, and torch's antialiased resize of uint8.
+"""Crops of encoded images: decoded pixels, and torch's antialiased resize of uint8."""
 
-EXIF orientation is not applied, as in torchvision's ImageFolder: what was trained on so far keeps
-its pixels.
-"""
-
-import cv2
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch.nn.functional import interpolate
 
 from fastdata.crop import CropPlan
 from fastdata.errors import DecodeError
+from fastdata.pixels import Image, decode
 
-Image = npt.NDArray[np.uint8]
-
-_FLAGS = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
-
-
-def decode(data: bytes) -> Image:
-    """Decode one image.
-
-    Grayscale becomes three equal channels, 16 bits become 8, alpha is dropped, and of an animation
-    the first frame is taken.
-
-    Args:
-        data: An encoded image in any format that OpenCV reads.
-
-    Returns:
-        (H, W, 3) uint8 RGB, owned by the caller.
-
-    Raises:
-        DecodeError: The bytes are no image, or are truncated.
-    """
-    try:
-        image = cv2.imdecode(np.frombuffer(data, np.uint8), _FLAGS)
-    except cv2.error as error:
-        raise DecodeError(f"OpenCV cannot decode the image: {error.err}") from error
-    if image is None:
-        raise DecodeError("OpenCV cannot decode the image: not an image, truncated, or damaged")
-    return np.asarray(image, np.uint8)
+__all__ = ["decode", "decode_crop"]
 
 
 def decode_crop(data: bytes, plan: CropPlan, row: int, out: Image) -> None:

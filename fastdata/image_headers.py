@@ -1,4 +1,4 @@
-"""Sizes from the headers of PNG, WebP, BMP, GIF and TIFF.
+"""Sizes from the headers of PNG, WebP, BMP, GIF, TIFF and NPY.
 
 Each reader takes the whole file and returns (width, height, components). It reads as far as it can
 tell a whole file from a truncated one without decoding, and may raise ``struct.error`` or
@@ -6,6 +6,7 @@ tell a whole file from a truncated one without decoding, and may raise ``struct.
 ``DecodeError``.
 """
 
+import re
 import struct
 import zlib
 
@@ -121,11 +122,11 @@ def _find_webp_frame(data: memoryview, end: int) -> None:
 
 _TIFF_TYPES = {1: "B", 3: "H", 4: "I"}  # BYTE, SHORT and LONG; sizes come in no other type
 _TIFF_TYPE_SIZES = (0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8)
-_TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_SAMPLES = 256, 257, 277
+_TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_BITS, _TIFF_ORIENTATION, _TIFF_SAMPLES = 256, 257, 258, 274, 277
 _TIFF_STRIPS, _TIFF_STRIP_BYTES, _TIFF_TILES, _TIFF_TILE_BYTES = 273, 279, 324, 325
 _TIFF_WANTED = frozenset(
-    {_TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_SAMPLES, _TIFF_STRIPS, _TIFF_STRIP_BYTES}
-    | {_TIFF_TILES, _TIFF_TILE_BYTES}
+    {_TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_BITS, _TIFF_ORIENTATION, _TIFF_SAMPLES}
+    | {_TIFF_STRIPS, _TIFF_STRIP_BYTES, _TIFF_TILES, _TIFF_TILE_BYTES}
 )
 
 
@@ -143,7 +144,11 @@ def read_tiff(data: memoryview) -> Size:
     needed = max(map(sum, zip(offsets, lengths, strict=True)))
     if needed > len(data):
         raise _truncated("TIFF", len(data), needed)
+    if (bits := max(tags.get(_TIFF_BITS, (1,)))) > 16:
+        raise DecodeError(f"TIFF with {bits}-bit samples; only up to 16 bits are supported")
     width, height = (tags.get(tag, (0,))[0] for tag in (_TIFF_WIDTH, _TIFF_HEIGHT))
+    if tags.get(_TIFF_ORIENTATION, (1,))[0] in (5, 6, 7, 8):  # which decoders turn upright
+        width, height = height, width
     return width, height, tags.get(_TIFF_SAMPLES, (1,))[0]
 
 
@@ -163,3 +168,30 @@ def _tiff_directory(data: memoryview, order: str, at: int) -> dict[int, tuple[in
     if end > len(data):
         raise _truncated("TIFF", len(data), end)
     return tags
+
+
+NPY_MAGIC = b"\x93NUMPY"
+
+# NPY 1.0 is a length and the text of a Python dictionary, which numpy writes in one spelling. Only
+# that is read, by a pattern: nothing is evaluated.
+_NPY_TEXT = re.compile(
+    rb"\{'descr': '\|u1', 'fortran_order': False, 'shape': \((\d{1,9}), (\d{1,9}), 3\), \} *\n"
+)
+
+
+def read_npy(data: memoryview) -> Size:
+    """Read the shape of pixels that numpy saved; they fill the file behind the header."""
+    major, minor, length = struct.unpack_from("<BBH", data, 6)
+    if (major, minor) != (1, 0):
+        raise DecodeError(f"NPY of version {major}.{minor}, which is not supported")
+    text = bytes(data[10 : 10 + length])
+    if len(text) != length:
+        raise _truncated("NPY", len(data), 10 + length)
+    match = _NPY_TEXT.fullmatch(text)
+    if match is None:
+        raise DecodeError(f"NPY that holds no (H, W, 3) uint8 in C order: {text[:80]!r}")
+    height, width = int(match[1]), int(match[2])
+    needed = 10 + length + height * width * 3
+    if len(data) != needed:
+        raise DecodeError(f"damaged NPY: {len(data)} bytes instead of {needed}")
+    return width, height, 3

@@ -9,13 +9,21 @@ from types import ModuleType
 from typing import NamedTuple
 
 from fastdata.errors import DecodeError
-from fastdata.image_headers import read_bmp, read_gif, read_png, read_tiff, read_webp
+from fastdata.image_headers import (
+    NPY_MAGIC,
+    read_bmp,
+    read_gif,
+    read_npy,
+    read_png,
+    read_tiff,
+    read_webp,
+)
 from fastdata.jpeg_header import JpegHeader, read_jpeg_header
 from fastdata.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS, check_pixels
 
 __all__ = ["EXTENSIONS", "FORMATS", "MAX_PIXELS", "ImageInfo", "core", "probe"]
 
-FORMATS = ("unknown", "jpeg", "png", "webp", "bmp", "gif", "tiff")
+FORMATS = ("unknown", "jpeg", "png", "webp", "bmp", "gif", "tiff", "npy")
 """Names of formats; the index of one is its code in a catalog, so the order never changes."""
 
 EXTENSIONS = {
@@ -25,6 +33,7 @@ EXTENSIONS = {
     "bmp": "bmp",
     "gif": "gif",
     "tiff": "tif",
+    "npy": "npy",
 }
 """The extension that a member of a shard has, by format."""
 
@@ -34,6 +43,17 @@ _READERS = {
     "bmp": read_bmp,
     "gif": read_gif,
     "tiff": read_tiff,
+    "npy": read_npy,
+}
+
+_MAGIC: dict[str, bytes | tuple[bytes, ...]] = {
+    "jpeg": b"\xff\xd8\xff",
+    "png": b"\x89PNG\r\n\x1a\n",
+    "webp": b"RIFF",
+    "gif": (b"GIF87a", b"GIF89a"),
+    "tiff": (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),  # + is BigTIFF
+    "bmp": b"BM",
+    "npy": NPY_MAGIC,
 }
 
 
@@ -42,8 +62,8 @@ class ImageInfo(NamedTuple):
 
     Attributes:
         format: One of ``FORMATS``.
-        width: In pixels, as stored: EXIF orientation is not applied.
-        height: In pixels, as stored.
+        width: In pixels, as decoded: EXIF orientation is not applied, TIFF's own is.
+        height: In pixels, as decoded.
         components: Channels as they are stored: 1 for gray and for an index into a palette, 2 for
             gray with alpha, 3 for colour, 4 for colour with alpha and for CMYK.
         sampling: Chroma sampling of a JPEG, ``"4:2:0"`` and the like, ``"4:0:0"`` for gray, the
@@ -101,20 +121,13 @@ def probe(data: bytes | memoryview) -> ImageInfo:
 
 def _sniff(head: bytes) -> str:
     """Return the format that the first 16 bytes announce."""
-    if head.startswith(b"\xff\xd8\xff"):
-        return "jpeg"
-    if head.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "png"
-    if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
-        return "webp"
-    if head.startswith((b"GIF87a", b"GIF89a")):
-        return "gif"
-    if head.startswith((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")):  # + is BigTIFF
-        return "tiff"
-    if head.startswith(b"BM"):
-        return "bmp"
+    for name, magic in _MAGIC.items():
+        if head.startswith(magic) and (name != "webp" or head[8:12] == b"WEBP"):
+            return name
     if not head:
         raise DecodeError("not an image: it is empty")
+    if head[4:8] == b"ftyp":
+        raise DecodeError(f"not an image that can be read: HEIF, AVIF or video ({head[8:12]!r})")
     names = ", ".join(sorted(name.upper() for name in EXTENSIONS))
     raise DecodeError(f"not an image: it starts with {head[:8]!r}, which is none of {names}")
 

@@ -16,6 +16,7 @@ import pytest
 from packing import KINDS, content, load, originals
 from PIL import Image
 
+import fastdata as fd
 from fastdata import manifest
 from fastdata.catalog import Catalog
 from fastdata.checksum import crc32c
@@ -119,6 +120,53 @@ def test_shards_are_what_the_manifest_says(source: Path, tmp_path: Path) -> None
     for row in rows:
         data = files[found.shards[row["shard"]].name]
         assert crc32c(data[row["offset"] :][: row["length"]]) == row["crc"]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_raw_pixels_are_read_by_others(source: Path, tmp_path: Path) -> None:
+    """What format="raw" packs, webdataset decodes to Pillow's pixels of the files."""
+    wds = pytest.importorskip("webdataset")
+    pack(source, tmp_path / "out", format="raw", shuffle=False)
+
+    theirs = list(
+        wds.WebDataset(str(tmp_path / "out/shard-000000.tar"), shardshuffle=False).decode()
+    )
+    gc.collect()
+
+    names = Catalog.from_file(tmp_path / "out/catalog.fdc").names(np.arange(12))
+    for sample, name in zip(theirs, names, strict=True):
+        with Image.open(io.BytesIO(originals(source)[name])) as image:
+            assert np.array_equal(sample["npy"], np.asarray(image.convert("RGB")))
+
+
+@KINDS
+def test_raw_pixels_are_loaded(folder: Path, tmp_path: Path, name: str) -> None:
+    """Batches from raw pixels are, within the rounding of two resizers, those from JPEGs."""
+    pack(folder, tmp_path / name, format="raw", shuffle=False)
+    pack(folder, tmp_path / "jpeg", shuffle=False)
+    batches = []
+    for path in (tmp_path / name, tmp_path / "jpeg"):
+        with fd.Loader(path, 23, crop=fd.CenterCrop(32, resize=40), shuffle=False) as loader:
+            batches.append(next(iter(loader)).images.clone().int())
+
+    assert (batches[0] - batches[1]).abs().max() <= 2
+    assert load(tmp_path / name).options["format"] == "raw"
+
+
+@KINDS
+def test_resized_images_fit_their_catalog(source: Path, tmp_path: Path, name: str) -> None:
+    """Size and format in the catalog are those of what is stored, whatever the file was."""
+    pack(source, tmp_path / name, resize="longest:16", format="jpeg", quality=80)
+
+    opened = fd.open(tmp_path / name, decode=False)
+    samples = list(opened)
+    rows = opened.source.rows(np.arange(12))
+
+    for sample, row in zip(samples, rows, strict=True):
+        with Image.open(io.BytesIO(sample.image)) as image:
+            assert (image.format, image.size) == ("JPEG", (row["width"], row["height"]))
+            assert max(image.size) == 16
+        assert row["flags"] == 1
 
 
 def digest(data: bytes) -> str:

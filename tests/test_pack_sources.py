@@ -1,17 +1,27 @@
 """Files that cannot be packed are skipped and named, whatever happens to them."""
 
 import errno
+import io
 import os
+import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from jpegs import ARITHMETIC, MAKERS, scene
 from packing import KINDS, load, picture
+from PIL import Image
 
+import fastdata as fd
+from fastdata.converters.coding import Coding
+from fastdata.converters.listing import Skipped
 from fastdata.converters.pack import pack
-from fastdata.errors import (
-    SourceError,
-)
+from fastdata.converters.read import read_all
+from fastdata.converters.scan import scan
+from fastdata.errors import SourceError
+from fastdata.pixels import decode
 
 
 @KINDS
@@ -144,3 +154,147 @@ def test_a_source_without_an_image_is_an_error(tmp_path: Path, name: str) -> Non
     with pytest.raises(SourceError, match="holds no image; left out: 1 no usable image"):
         pack(tmp_path / "src", tmp_path / name)
     assert os.listdir(tmp_path) == ["src"]
+
+
+def saved(image: Image.Image, kind: str) -> bytes:
+    """An image in some format."""
+    buffer = io.BytesIO()
+    image.save(buffer, kind)
+    return buffer.getvalue()
+
+
+def twelve_bits() -> bytes:
+    """A JPEG whose frame header announces samples of 12 bits."""
+    data = bytearray(picture(1))
+    data[data.index(b"\xff\xc0") + 4] = 12
+    return bytes(data)
+
+
+def bomb(width: int, height: int) -> bytes:
+    """A small PNG that asks for a lot of memory."""
+    header = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    ends = b"\0\0\0\0IEND\xaeB`\x82"
+    return b"\x89PNG\r\n\x1a\n\0\0\0\x0d" + header + struct.pack(">I", zlib.crc32(header)) + ends
+
+
+@pytest.mark.parametrize(
+    ("action", "reason"),
+    [
+        (os.unlink, "vanished"),
+        (grow, "changed while it was read"),
+        (become_a_fifo, "changed while it was read"),
+        (refuse, "unreadable: Permission denied"),
+    ],
+)
+def test_a_field_that_changes_takes_its_sample_along(
+    source: Path, monkeypatch: pytest.MonkeyPatch, action: Callable[[bytes], object], reason: str
+) -> None:
+    """Half a sample is none: the reason names the field."""
+    (source / "cat/1.txt").write_text("a caption")
+    listing = scan(source, fields=("txt",))
+    sabotage(monkeypatch, b"cat/1.txt", action)
+
+    found = [entry for _, entry in read_all(listing, range(len(listing)), 2, Coding(None))]
+
+    skipped = [entry for entry in found if isinstance(entry, Skipped)]
+    assert skipped == [Skipped("cat/1.jpg", f"no usable field: txt: {reason}")]
+
+
+@pytest.mark.usefixtures("native_core")
+@KINDS
+def test_every_kind_of_image_is_packed(tmp_path: Path, name: str) -> None:
+    """Rare JPEGs and all other formats come back with the pixels of their files."""
+    photo, gray = Image.fromarray(scene(37, 29)), Image.fromarray(scene(37, 29, 1)[:, :, 0])
+    files = {kind.replace(" ", "-"): maker(37, 29) for kind, maker in MAKERS.items()}
+    files["arithmetic"] = ARITHMETIC
+    for kind in ("PNG", "WEBP", "BMP", "GIF", "TIFF"):
+        files[f"colour-{kind}"] = saved(photo, kind)
+        files[f"gray-{kind}"] = saved(gray, kind)
+    for kind in ("PNG", "WEBP", "TIFF", "BMP"):
+        files[f"alpha-{kind}"] = saved(photo.convert("RGBA"), kind)
+    for kind in ("PNG", "TIFF"):
+        files[f"deep-{kind}"] = saved(Image.new("I;16", (37, 29), 40_000), kind)
+        files[f"palette-{kind}"] = saved(photo.convert("P"), kind)
+        files[f"bits-{kind}"] = saved(gray.convert("1"), kind)
+    files["cmyk-TIFF"] = saved(photo.convert("CMYK"), "TIFF")
+    for file, data in files.items():
+        (tmp_path / "src").mkdir(exist_ok=True)
+        (tmp_path / "src" / file.replace(":", "")).write_bytes(data)
+
+    report = pack(tmp_path / "src", tmp_path / name)
+
+    assert report.skipped == ()
+    packed = {sample.key: sample.image for sample in fd.open(tmp_path / name, decode=False)}
+    assert len(packed) == len(files)
+    for file, data in files.items():
+        assert np.array_equal(decode(packed[file.replace(":", "")]), decode(data)), file
+
+
+def test_what_no_decoder_reads_is_skipped(tmp_path: Path) -> None:
+    """Kinds that nothing here decodes, and images too large to decode, are named, not packed."""
+    lossless = picture(1).replace(b"\xff\xc0", b"\xff\xc3", 1)
+    flipped = bytearray(saved(Image.fromarray(scene(60, 40)), "PNG"))
+    flipped[len(flipped) // 2] ^= 0x55
+    files = {
+        "12.jpg": (twelve_bits(), "JPEG with 12-bit samples"),
+        "bomb.png": (bomb(60_000, 60_000), "60000x60000 pixels, over the limit"),
+        "damaged.png": (bytes(flipped), "OpenCV cannot decode"),
+        "float.tif": (saved(Image.new("F", (9, 9)), "TIFF"), "TIFF with 32-bit samples"),
+        "lossless.jpg": (lossless, "lossless JPEG"),
+        "none.png": (bomb(0, 9), "0x9 pixels holds nothing"),
+        "sound.webp": (b"RIFF\x20\0\0\0WAVEfmt ", "not an image"),
+    }
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/good.jpg").write_bytes(picture(1))
+    for file, (data, _) in files.items():
+        (tmp_path / "src" / file).write_bytes(data)
+
+    report = pack(tmp_path / "src", tmp_path / "out")
+
+    assert report.samples == 1
+    assert [entry.name for entry in report.skipped] == sorted(files)
+    for entry in report.skipped:
+        assert entry.reason.startswith("no usable image: ")
+        assert files[entry.name][1] in entry.reason
+
+
+def test_paths_longer_than_the_system_takes_are_skipped(tmp_path: Path) -> None:
+    """A file that can only be reached step by step is named with the system's reason."""
+    root = tmp_path / "src"
+    root.mkdir()
+    (root / "c").mkdir()
+    (root / "c/a.jpg").write_bytes(picture(1))
+    part = "d" * 250
+    here = os.open(root / "c", os.O_RDONLY)
+    for _ in range(18):
+        os.mkdir(part, dir_fd=here)
+        there = os.open(part, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = there
+    os.close(os.open("deep.jpg", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+    os.close(here)
+
+    report = pack(root, tmp_path / "out")
+
+    assert report.samples == 1
+    (entry,) = report.skipped
+    assert entry.name.startswith(f"c/{part}/{part}/")
+    assert entry.reason == "unreadable: File name too long"
+
+
+def test_rules_are_counted(tmp_path: Path) -> None:
+    """What is packed by a rule, such as the first of several frames, is in report and manifest."""
+    (tmp_path / "src").mkdir()
+    for number in range(3):
+        first, second = (Image.new("L", (9, 9), 90 * i + number) for i in range(2))
+        first.save(tmp_path / f"src/{number}.gif", save_all=True, append_images=[second])
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(scene(30, 20)).save(tmp_path / "src/turned.jpg", exif=exif)
+
+    report = pack(tmp_path / "src", tmp_path / "out", orient="apply")
+
+    assert report.noted == {"first of several frames": 3, "turned upright": 1}
+    assert load(tmp_path / "out").noted == report.noted
+    sizes = {s.key: s.image.shape[:2] for s in fd.open(tmp_path / "out")}
+    assert sizes == {"0": (9, 9), "1": (9, 9), "2": (9, 9), "turned": (30, 20)}

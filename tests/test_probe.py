@@ -19,19 +19,23 @@ MAGIC = {
     "bmp": b"BM",
     "gif": b"GIF89a",
     "tiff": b"II*\0\x08\0\0\0",
+    "npy": b"\x93NUMPY\1\0\x76\0{'descr': '|u1', ",
 }
 
 
 def _encoded(kind: str, size: tuple[int, int] = (21, 13)) -> bytes:
     pixels = np.random.default_rng(1).integers(0, 256, (size[1], size[0], 3), np.uint8)
     buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, kind)
+    if kind == "npy":
+        np.save(buffer, pixels)
+    else:
+        Image.fromarray(pixels).save(buffer, kind)
     return buffer.getvalue()
 
 
 def test_every_format_has_a_code_and_an_extension() -> None:
     """Formats keep their codes, because catalogs store them; all but `unknown` have extensions."""
-    assert FORMATS == ("unknown", "jpeg", "png", "webp", "bmp", "gif", "tiff")
+    assert FORMATS == ("unknown", "jpeg", "png", "webp", "bmp", "gif", "tiff", "npy")
     assert set(EXTENSIONS) == set(FORMATS[1:])
 
 
@@ -68,6 +72,7 @@ def test_the_core_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         (b"", "not an image: it is empty"),
         (b"<html>", "not an image: it starts with b'<html>'"),
         (b"\0" * 40, "not an image"),
+        (b"\0\0\0\x20ftypheic\0\0\0\0", "HEIF, AVIF or video"),
         (b"RIFF\0\0\0\0WAVE", "not an image"),
     ],
 )

@@ -7,13 +7,14 @@ import socket
 from pathlib import Path
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
 from fastdata.converters import keys
 from fastdata.converters.listing import Listing, count_reasons
 from fastdata.converters.scan import scan
-from fastdata.errors import SourceError
+from fastdata.errors import OptionError, SourceError
 
 # One part of a path: anything but a slash, a NUL and a dot in front.
 PART = (
@@ -222,6 +223,86 @@ def test_the_fingerprint_follows_names_sizes_and_classes(tmp_path: Path) -> None
     assert first.fingerprint == (
         "sha256:d5e61a36eb29c01d7522f680b5e06f9231fe1d06335bb991c15fae389e545af4"
     )
+
+
+def test_files_of_the_same_stem_become_fields(tmp_path: Path) -> None:
+    """They are no images, keep no place in the order, and are named where they miss an image."""
+    make(
+        tmp_path,
+        *("a/1.jpg", "a/1.json", "a/1.txt", "a/2.b.jpg", "a/2.b.json", "a/3", "a/3.json"),
+        *("a/4.png", "a/4.jpg", "a/4.txt", "a/5.json", "a/6.JSON", "a/.7.json", "b.json/8.jpg"),
+    )
+    (tmp_path / "a/empty.jpg").write_bytes(b"x")
+    (tmp_path / "a/empty.txt").touch()
+    os.mkfifo(tmp_path / "a/4.json")
+    plain = scan(tmp_path)
+
+    listing = scan(tmp_path, fields=("txt", "json"))
+
+    assert listing.field_names == ("json", "txt")
+    found = {
+        name: {ending: tuple(value) for ending, value in listing.fields(i).items()}
+        for i, name in enumerate(names(listing))
+    }
+    root = os.fsencode(tmp_path)
+    assert found == {
+        "a/1.jpg": {"json": (root + b"/a/1.json", 8), "txt": (root + b"/a/1.txt", 7)},
+        "a/2.b.jpg": {"json": (root + b"/a/2.b.json", 10)},
+        "a/3": {"json": (root + b"/a/3.json", 8)},
+        "a/4.jpg": {"txt": (root + b"/a/4.txt", 7)},
+        "a/4.png": {"txt": (root + b"/a/4.txt", 7)},
+        "a/6.JSON": {},
+        "a/empty.jpg": {"txt": (root + b"/a/empty.txt", 0)},
+        "b.json/8.jpg": {},
+    }
+    assert dict(listing.skipped) == {
+        "a/.7.json": "hidden",
+        "a/4.json": "not a regular file: FIFO",
+        "a/5.json": "field without an image",
+    }
+    assert listing.fingerprint != plain.fingerprint
+    (tmp_path / "a/1.json").write_bytes(b"another size")
+    assert scan(tmp_path, fields=("txt", "json")).fingerprint != listing.fingerprint
+
+
+@pytest.mark.parametrize("name", ["JSON", "a.b", "", "cls", "__x", "label", "path"])
+def test_fields_have_plain_names(tmp_path: Path, name: str) -> None:
+    """A field is a member of a shard that webdataset reads back under its name."""
+    with pytest.raises(OptionError, match="names of fields are of a-z"):
+        scan(make(tmp_path, "a/1.jpg"), fields=(name,))
+
+
+def test_classes_may_be_given_in_any_order(tmp_path: Path) -> None:
+    """Labels follow the list, files stay in the order of folders, and keys do not change."""
+    make(tmp_path, "ant/1.jpg", "bee/1.jpg", "__x__/1.jpg")
+    plain = scan(tmp_path)
+
+    listing = scan(tmp_path, classes=("cat", "bee", "__x__", "ant"))
+
+    assert listing.classes == ("cat", "bee", "__x__", "ant")
+    assert names(listing) == names(plain)
+    assert listing.labels.tolist() == [2, 3, 1]
+    assert all_keys(listing) == all_keys(plain)
+    assert listing.fingerprint != plain.fingerprint
+    with pytest.raises(SourceError, match="folder 'ant' is none of the 2 classes"):
+        scan(tmp_path, classes=("bee", "__x__"))
+    with pytest.raises(SourceError, match="has no class folders"):
+        scan(make(tmp_path / "flat", "1.jpg"), classes=("bee",))
+
+
+def test_some_files_keep_what_they_have(tmp_path: Path) -> None:
+    """A subset has the keys, labels and fields of its files, and all classes."""
+    make(tmp_path, "a/x.jpg", "a/x.png", "a/x.webp", "b/y.jpg", "b/y.txt", "c/z.jpg")
+    listing = scan(tmp_path, fields=("txt",))
+
+    taken = listing.take(np.array([1, 3]))
+
+    assert names(taken) == ["a/x.png", "b/y.jpg"]
+    assert all_keys(taken) == [b"a/x-2", b"b/y"]
+    assert taken.labels.tolist() == [0, 1]
+    assert taken.classes == ("a", "b", "c")
+    assert [taken.fields(i) for i in range(2)] == [listing.fields(1), listing.fields(3)]
+    assert taken.bytes(1) == listing.bytes(3) == len("b/y.jpg") + len("b/y.txt")
 
 
 def test_a_listing_can_be_sent_to_another_process(tmp_path: Path) -> None:
