@@ -1,25 +1,28 @@
 """From an image folder to a packed data set: ``fastdata pack SRC DST``."""
 
-import os
 import re
-import time
+from collections import Counter
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, TypedDict, Unpack
 
 from fastdata import cores
-from fastdata.converters.destination import destination
-from fastdata.converters.job import Job, Progress
-from fastdata.converters.listing import Skipped
-from fastdata.converters.scan import scan
+from fastdata.converters.coding import Coding
+from fastdata.converters.estimate import estimate
+from fastdata.converters.job import Progress
+from fastdata.converters.listing import Listing, count_reasons
+from fastdata.converters.pack_listing import PackReport, pack_listing
+from fastdata.converters.parts import behind, part_path, together
+from fastdata.converters.sources import StrPath, list_source
+from fastdata.converters.split import parse_split
 from fastdata.converters.transcode import RUN_PIXELS
 from fastdata.errors import DestinationError, OptionError, SourceError
-from fastdata.files import Lock
-from fastdata.manifest import Manifest, Options
+from fastdata.mounts import network_file_system
 from fastdata.probe import core
 
-_MOST_RUN_PIXELS = 65535
+__all__ = ["Choice", "PackPlan", "PackReport", "estimate_pack", "pack", "parse_size"]
+
 _UNITS: dict[str, int] = {
     "": 1,
     "b": 1,
@@ -28,79 +31,99 @@ _UNITS: dict[str, int] = {
 }
 
 
-@dataclass(frozen=True)
-class PackReport:
-    """What a pack did.
+class Choice(TypedDict, total=False):
+    """What is packed, and how it is coded.
 
     Attributes:
-        path: The data set.
-        kind: ``"tar"`` or ``"lmdb"``.
-        samples: Number of samples.
-        classes: Number of classes; 0 for a flat folder.
-        source_bytes: Bytes of the files that were packed; 0 if ``already_complete``.
-        image_bytes: Bytes of their images as they are stored; likewise.
-        bytes: Bytes of all files of the data set.
-        shards: Number of shards, or of groups within an LMDB file.
-        skipped: Name and reason of each file that was left out; empty if ``already_complete``.
-        skipped_counts: How many files were left out, by reason.
-        kept_counts: How many JPEGs could not be coded anew and are as they were, by reason.
-        seconds: Time it took.
-        already_complete: The data set was there from the same source and options; nothing was
-            written.
-    """
-
-    path: Path
-    kind: str
-    samples: int
-    classes: int
-    source_bytes: int
-    image_bytes: int
-    bytes: int
-    shards: int
-    skipped: tuple[Skipped, ...]
-    skipped_counts: Mapping[str, int]
-    kept_counts: Mapping[str, int]
-    seconds: float
-    already_complete: bool
-
-
-def pack(
-    src: str | os.PathLike[str],
-    dst: str | os.PathLike[str],
-    *,
-    shard_size: int | str = "256MB",
-    workers: int | None = None,
-    shuffle: bool = True,
-    seed: int = 0,
-    keep_bytes: bool = False,
-    run_pixels: int = RUN_PIXELS,
-    overwrite: bool = False,
-    strict: bool = False,
-    progress: Progress | None = None,
-) -> PackReport:
-    """Pack an image folder into tar shards, or into one LMDB file.
-
-    The content depends on source, ``shard_size``, ``shuffle`` and ``seed`` alone. Shards appear
-    one by one, each whole; the manifest comes last and makes them a data set.
-
-    Args:
-        src: A folder of class folders, or a flat one.
-        dst: A name that ends in ``.lmdb`` for one LMDB file; else a folder for shards, new, empty
-            or packed before.
-        shard_size: Most bytes of a shard, a number or a text such as ``"256MB"`` or ``"1GiB"``.
+        manifest: A list of the files to pack, CSV or JSON lines, with labels and fields; see
+            :func:`fastdata.converters.source_list.list_from`.
+        fields: Extensions of files beside images that become fields of theirs.
+        classes: A file with the names of the classes, one a line, in the order of labels.
+        dedupe: Leaves out files of the same bytes as another.
+        limit: Most files, drawn at random, always the same.
         workers: Reading threads; as many as there are cores without it.
-        shuffle: Whether samples are packed in random order rather than that of ImageFolder.
-        seed: Of that order.
         keep_bytes: Whether image bytes are kept as they are. Otherwise JPEGs are coded anew,
             without any change of a pixel, in restart runs of which a crop decodes only those it
             needs. Where the native core is missing, bytes are kept.
         run_pixels: Width of these runs.
-        overwrite: Replaces a data set that is there.
+        resize: As in :class:`fastdata.converters.coding.Coding`, and so the next three.
+        format: Of images that are coded anew.
+        quality: Of JPEGs that are coded anew.
+        orient: Whether pixels are turned upright by EXIF.
+    """
+
+    manifest: StrPath | None
+    fields: tuple[str, ...]
+    classes: StrPath | None
+    dedupe: bool
+    limit: int | None
+    workers: int | None
+    keep_bytes: bool
+    run_pixels: int
+    resize: str | None
+    format: str | None
+    quality: int
+    orient: Literal["keep", "apply"]
+
+
+@dataclass(frozen=True)
+class PackPlan:
+    """What a pack would do.
+
+    Attributes:
+        samples: Number of samples; files that are no image count in proportion.
+        classes: Files of each class by its name.
+        bytes: Of all shards, about.
+        seconds: To read and code all files, about.
+        skipped_counts: How many files would be left out unread, by reason.
+    """
+
+    samples: int
+    classes: Mapping[str, int]
+    bytes: int
+    seconds: float
+    skipped_counts: Mapping[str, int]
+
+
+def pack(
+    src: StrPath,
+    dst: StrPath,
+    *,
+    split: str | None = None,
+    shard_size: int | str = "256MB",
+    shuffle: bool = True,
+    seed: int = 0,
+    network: bool = False,
+    overwrite: bool = False,
+    strict: bool = False,
+    progress: Progress | None = None,
+    **choice: Unpack[Choice],
+) -> PackReport:
+    """Pack an image folder into tar shards, or into one LMDB file.
+
+    The content depends on the source and on what is said here of its content, not on ``workers``.
+    Shards appear one by one, each whole; the manifest comes last and makes them a data set. Where
+    a pack was interrupted or failed, the same call continues behind its last whole shard, and ends
+    with the same bytes.
+
+    Args:
+        src: A folder of class folders, or a flat one.
+        dst: A name that ends in ``.lmdb`` for one LMDB file; else a folder for shards, new, empty
+            or packed before. With ``split``, a folder that gets a folder for each part, or the name
+            that each part's is made of: ``out-train.lmdb`` of ``out.lmdb``.
+        split: Parts and their shares, ``"train=0.9,val=0.1"``. A sample's part depends on its key
+            alone, so it stays the same when files are added.
+        shard_size: Most bytes of a shard, a number or a text such as ``"256MB"`` or ``"1GiB"``.
+        shuffle: Whether samples are packed in random order rather than that of ImageFolder.
+        seed: Of that order.
+        network: Allows an LMDB file on a network file system.
+        overwrite: Replaces a data set that is there, and starts anew where one is unfinished.
         strict: Makes any file that would be skipped an error.
         progress: Called after each sample, on the calling thread.
+        **choice: What is packed, and how it is coded: see :class:`Choice`.
 
     Returns:
-        What was done.
+        What was done; of a split, the sum of its parts.
 
     Raises:
         OptionError: An argument is out of range.
@@ -109,39 +132,57 @@ def pack(
         BusyError: Another process packs into it.
         CorruptError: A data set is there but damaged; ``overwrite`` replaces it.
     """
-    started = time.perf_counter()
-    if not 8 <= run_pixels <= _MOST_RUN_PIXELS:
-        raise OptionError(f"run_pixels must be from 8 to {_MOST_RUN_PIXELS}, found {run_pixels}")
-    keep = keep_bytes or core() is None
-    options = _options(
-        shard_size, shuffle=shuffle, seed=seed, run_pixels=None if keep else run_pixels
-    )
-    threads = cores.available() if workers is None else workers
-    if threads < 1:
-        raise OptionError(f"workers must be 1 or more, found {workers}")
-    target = destination(Path(os.path.realpath(dst)))
-    _refuse_overlap(Path(src), target.path)
-    listing = scan(Path(src))
-    if strict and listing.skipped:
-        raise SourceError(_strict_message(Path(src), listing.skipped))
-    job = Job(listing, target, options, workers=threads, strict=strict, progress=progress)
-    with job.guard:
-        found = None if overwrite else _complete(job)
-    manifest = found or _pack_locked(job, overwrite=overwrite)
-    return PackReport(
-        path=Path(dst),
-        kind=manifest.kind,
-        samples=manifest.samples,
-        classes=len(manifest.classes),
-        source_bytes=job.source_bytes,
-        image_bytes=job.image_bytes,
-        bytes=target.bytes(),
-        shards=len(manifest.shards),
-        skipped=tuple(sorted(job.skipped)),
-        skipped_counts=manifest.skipped,
-        kept_counts=manifest.kept,
-        seconds=time.perf_counter() - started,
-        already_complete=not job.ran,
+    bytes_of_shard = parse_size(shard_size)
+    shares = None if split is None else parse_split(split)
+    path = Path(dst)
+    if path.name.endswith(".lmdb") and not network:
+        _refuse_network(path)
+    coding = _coding(choice)
+    listing = _listing(src, choice)
+
+    def pack_part(part: Listing, target: Path, step: Progress | None) -> PackReport:
+        return pack_listing(
+            part,
+            target,
+            coding,
+            shard_size=bytes_of_shard,
+            workers=choice.get("workers"),
+            shuffle=shuffle,
+            seed=seed,
+            overwrite=overwrite,
+            strict=strict,
+            progress=step,
+        )
+
+    if shares is None:
+        return pack_part(listing, path, progress)
+    parts = shares.parts(listing)
+    if empty := [name for name, part in parts.items() if not len(part)]:
+        raise SourceError(f"{src}: no sample falls to {', '.join(empty)}; split it otherwise")
+    reports = {}
+    for number, (name, part) in enumerate(parts.items()):
+        step = None if progress is None else behind(progress, list(parts.values()), number)
+        reports[name] = pack_part(part, part_path(path, name), step)
+    return together(path, reports)
+
+
+def estimate_pack(src: StrPath, **choice: Unpack[Choice]) -> PackPlan:
+    """What :func:`pack` would do, from a sample of the files; nothing is written.
+
+    Raises:
+        OptionError: An argument is out of range.
+        SourceError: The source is missing or holds no image.
+    """
+    coding = _coding(choice)
+    listing = _listing(src, choice)
+    found = estimate(listing, coding, choice.get("workers") or cores.available())
+    counts = Counter(listing.labels.tolist())
+    return PackPlan(
+        samples=found.samples,
+        classes={name: counts[label] for label, name in enumerate(listing.classes)},
+        bytes=found.bytes,
+        seconds=found.seconds,
+        skipped_counts=count_reasons(listing.skipped),
     )
 
 
@@ -158,59 +199,36 @@ def parse_size(text: int | str) -> int:
     return int(match[1]) * unit
 
 
-def _options(shard_size: int | str, *, shuffle: bool, seed: int, run_pixels: int | None) -> Options:
-    return {
-        "run_pixels": run_pixels,  # None: bytes are kept
-        "seed": seed if shuffle else None,  # without a shuffle it changes nothing
-        "shard_size": parse_size(shard_size),
-        "shuffle": shuffle,
-    }
+def _coding(choice: Choice) -> Coding:
+    keep = choice.get("keep_bytes", False) or core() is None
+    return Coding(
+        None if keep else choice.get("run_pixels", RUN_PIXELS),
+        choice.get("resize"),
+        choice.get("quality", 90),
+        choice.get("format"),
+        choice.get("orient", "keep"),
+    )
 
 
-def _refuse_overlap(source: Path, target: Path) -> None:
-    """Refuse a destination within the source: the next pack would read it as a class."""
-    root = Path(os.path.realpath(source))
-    if target == root or root in target.parents:
-        raise DestinationError(f"{target}: lies within the source {root}; choose another place")
+def _listing(src: StrPath, choice: Choice) -> Listing:
+    workers = choice.get("workers")
+    if workers is not None and workers < 1:
+        raise OptionError(f"workers must be 1 or more, found {workers}")
+    return list_source(
+        src,
+        manifest=choice.get("manifest"),
+        fields=choice.get("fields", ()),
+        classes=choice.get("classes"),
+        dedupe=choice.get("dedupe", False),
+        limit=choice.get("limit"),
+        workers=workers or cores.available(),
+    )
 
 
-def _strict_message(source: Path, skipped: tuple[Skipped, ...]) -> str:
-    shown = "; ".join(f"{entry.name}: {entry.reason}" for entry in skipped[:10])
-    more = f"; and {len(skipped) - 10} more" if len(skipped) > 10 else ""
-    return f"{source}: {len(skipped)} would be skipped, which --strict forbids: {shown}{more}"
-
-
-def _complete(job: Job) -> Manifest | None:
-    """The manifest of what is there already, if it is what this pack would write."""
-    manifest = job.target.manifest()
-    if manifest is None:
-        return None
-    if manifest.source != job.listing.fingerprint:
-        what = "was packed from another source, or the source has changed"
-    elif manifest.options != job.options:
-        what = f"was packed with {dict(manifest.options)}, not {dict(job.options)}"
-    else:
-        return manifest
-    raise DestinationError(f"{job.target.path}: {what}; use --overwrite to replace it")
-
-
-def _pack_locked(job: Job, *, overwrite: bool) -> Manifest:
-    target = job.target
-    with job.guard:
-        created = target.create()
-    try:
-        with ExitStack() as stack:
-            with job.guard:
-                stack.enter_context(Lock(target.lock_path, str(target.path)))
-                # Another process may have ended between the first look and the lock.
-                found = None if overwrite else _complete(job)
-                if found is not None:
-                    return found
-                pack = {"options": job.options, "source": job.listing.fingerprint}
-                target.prepare(pack, overwrite=overwrite)
-            return job.run()
-    except BaseException:
-        if created:
-            with suppress(OSError):  # whole shards stay, and with them the folder
-                target.path.rmdir()
-        raise
+def _refuse_network(path: Path) -> None:
+    system = network_file_system(path)
+    if system is not None:
+        raise DestinationError(
+            f"{path}: lies on a network file system ({system}); choose a local disk, or tar "
+            "shards, or --network where no other host touches the file"
+        )

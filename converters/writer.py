@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from fastdata.catalog_builder import CatalogBuilder
+from fastdata.converters.sink import Sink
 from fastdata.manifest import Shard, Stored
 
 Fields = Mapping[str, bytes]
@@ -44,14 +45,31 @@ class Placed(NamedTuple):
 class Writer(Protocol):
     """Takes samples in the order of their ids; nothing counts until ``publish``.
 
-    Every method may raise OSError. After an error, and only then, call ``abort``.
+    A whole shard stays, whatever happens: it goes into the journal together with a note, which the
+    writer does not look into, and a later writer continues behind it. Bytes are hashed, written
+    and synced by a thread of the writer's own, so an OSError may come out of any later method.
+    After an error, and only then, call ``abort``.
+
+    Attributes:
+        sink: That thread.
     """
 
+    sink: Sink
+
+    def room(self, item: Item) -> bool:
+        """Whether the open shard takes this sample; true where none is open."""
+
     def append(self, item: Item) -> Placed:
-        """Write the next sample."""
+        """Write the next sample into the open shard; where there is none, open the next one."""
+
+    def end_shard(self, note: bytes) -> None:
+        """End the open shard, sync it, put it and the note into the journal, give it its name.
+
+        Where no shard is open, nothing happens.
+        """
 
     def finish(self) -> tuple[Shard, ...]:
-        """Write what is left of the last shard; no sample may follow."""
+        """Wait until every shard is whole, after ``end_shard``; return all, earlier ones too."""
 
     def put_catalog(self, catalog: CatalogBuilder) -> Stored:
         """Write the catalog, after ``finish``."""
@@ -60,4 +78,4 @@ class Writer(Protocol):
         """Write the manifest, which makes the data set whole."""
 
     def abort(self) -> None:
-        """Remove whatever is unfinished; whole shards stay."""
+        """Remove whatever is unfinished; whole shards and the journal stay."""

@@ -24,6 +24,7 @@ from fastdata.files import write_atomically
 
 _ROW = struct.Struct("<QIIIiIIII")  # as ROW, which numpy packs ten times slower
 _FIELD = struct.Struct("<QII")
+_COUNT = struct.Struct("<Q")
 
 
 class CatalogBuilder:
@@ -95,6 +96,37 @@ class CatalogBuilder:
         for field in self._names:
             self._fields[field] += _FIELD.pack(*(fields or {}).get(field, (ABSENT, 0, 0)))
 
+    def since(self, row: int) -> bytes:
+        """All rows from this one on with their text and fields, for ``extend``."""
+        text = len(self._text)
+        if row < len(self):
+            part = row // PART_ROWS
+            before = self._end_of(row - 1) if row % PART_ROWS else 0
+            text = self._text_starts[part] + before
+        columns = (column[row * FIELD.itemsize :] for column in self._fields.values())
+        count = _COUNT.pack(len(self) - row)
+        return b"".join((count, self._rows[row * ROW.itemsize :], *columns, self._text[text:]))
+
+    def extend(self, rows: bytes) -> None:
+        """Add what ``since`` gave of a catalog with the same rows before and the same fields.
+
+        Raises:
+            ValueError: It is not that.
+        """
+        (count,) = _COUNT.unpack_from(rows)
+        view = memoryview(rows)[_COUNT.size :]
+        columns = [self._rows, *self._fields.values()]
+        sizes = [count * ROW.itemsize, *(count * FIELD.itemsize for _ in self._fields)]
+        for column, size in zip(columns, sizes, strict=True):
+            column.extend(view[:size])
+            view = view[size:]
+        self._text += view
+        for number in range(len(self._text_starts), self.parts()):
+            last = self._end_of(number * PART_ROWS - 1)
+            self._text_starts.append(self._text_starts[-1] + last)
+        if self._rows and self._text_starts[-1] + self._end_of(len(self) - 1) != len(self._text):
+            raise ValueError(f"{count} rows do not follow on the {len(self) - count} before them")
+
     def labels_digest(self) -> str:
         """SHA-256 of all labels as little-endian int32, as fingerprints need it."""
         labels = np.frombuffer(self._rows, ROW)["label"]
@@ -140,6 +172,10 @@ class CatalogBuilder:
 
         write_atomically(path, write_all)
         return path.stat().st_size, f"sha256:{digest.hexdigest()}"
+
+    def _end_of(self, row: int) -> int:
+        """End of a row's text within the text of its part."""
+        return int(_ROW.unpack_from(self._rows, row * ROW.itemsize)[-1])
 
     def _describe(self, number: int) -> Part:
         start, stop = self._text_span(number)

@@ -45,6 +45,13 @@ def write_atomically(path: Path, data: bytes | Callable[[BinaryIO], object]) -> 
         raise
 
 
+def write_all(fd: int, data: bytes | bytearray | memoryview) -> None:
+    """Write all of it to a descriptor: one call of the system may take less."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(fd, left) :]
+
+
 def sync(file: BinaryIO) -> None:
     """Put what was written to an open file on the disk itself."""
     file.flush()
@@ -116,9 +123,11 @@ class Lock:
     def release(self) -> None:
         """Remove the file, then free the lock: in the other order it could be another's file."""
         fd, self._fd = self._fd, -1
-        with contextlib.suppress(FileNotFoundError):
-            self._path.unlink()
-        os.close(fd)
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                self._path.unlink()
+        finally:
+            os.close(fd)
 
     def _try(self) -> int:
         """A descriptor that holds the lock, or -1 if the file was removed while it was taken."""
@@ -131,7 +140,7 @@ class Lock:
             holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(fd)
             raise BusyError(
-                f"{self._what}: process {holder} is packing into it; wait for it to end, or stop it"
+                f"{self._what}: process {holder} is writing into it; wait for it to end, or stop it"
             ) from None
         except BaseException:
             os.close(fd)

@@ -20,7 +20,8 @@ from fastdata.json_fields import JsonFields
 FILE_NAME = "dataset.json"
 CATALOG_NAME = "catalog.fdc"
 REPORT_NAME = "skipped.jsonl"  # behind the name of an LMDB file, a dot and this
-MARK_NAME = ".pack.json"  # in a folder whose pack has begun and not ended
+MARK_NAME = ".pack.journal"  # in a folder whose pack has begun and not ended
+LOCK_NAME = ".pack.lock"  # while it is being written
 FORMAT = "fastdata"
 VERSION = 1
 

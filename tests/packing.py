@@ -5,11 +5,13 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from fastdata import manifest
 from fastdata.converters import read
+from fastdata.converters.coding import Coding
 from fastdata.converters.listing import Listing, Skipped
 from fastdata.converters.read import Loaded
 from fastdata.lmdb_file import open_file, read_manifest
@@ -22,6 +24,17 @@ def picture(number: int, kind: str = "JPEG") -> bytes:
     buffer = io.BytesIO()
     Image.new("RGB", (20 + number, 10), (number * 7 % 256, 0, 0)).save(buffer, kind)
     return buffer.getvalue()
+
+
+def twenty(root: Path) -> Path:
+    """20 images of noise, 2 to 3 kB each, in two classes, and a file that is none."""
+    for number in range(20):
+        path = root / "ab"[number % 2] / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        noise = np.random.default_rng(number).integers(0, 256, (32, 40 + number, 3), np.uint8)
+        Image.fromarray(noise).save(path)
+    (root / "a/bad.jpg").write_bytes(b"no image")
+    return root
 
 
 def content(path: Path) -> dict[str, bytes]:
@@ -46,13 +59,13 @@ def originals(source: Path) -> dict[str, bytes]:
 
 def interrupted_after(
     count: int, error: BaseException | None = None
-) -> Callable[[Listing, Iterator[int], int, int | None], Iterator[tuple[int, Loaded | Skipped]]]:
+) -> Callable[[Listing, Iterator[int], int, Coding], Iterator[tuple[int, Loaded | Skipped]]]:
     """A reader that fails after so many files."""
 
     def broken(
-        listing: Listing, order: Iterator[int], workers: int, run_pixels: int | None
+        listing: Listing, order: Iterator[int], workers: int, coding: Coding
     ) -> Iterator[tuple[int, Loaded | Skipped]]:
-        for done, entry in enumerate(read.read_all(listing, order, workers, run_pixels)):
+        for done, entry in enumerate(read.read_all(listing, order, workers, coding)):
             if done == count:
                 raise error or KeyboardInterrupt
             yield entry

@@ -169,7 +169,7 @@ def test_load_tells_an_unfinished_pack_from_no_data_set(tmp_path: Path) -> None:
     folder.mkdir()
     with pytest.raises(NotADatasetError, match="nor shards"):
         manifest.load(folder)
-    for name in ("shard-000000.tar.tmp", "shard-000007.tar", ".pack.json"):
+    for name in ("shard-000000.tar.tmp", "shard-000007.tar", ".pack.journal"):
         (folder / name).touch()
         with pytest.raises(ManifestError, match="unfinished pack"):
             manifest.load(folder)

@@ -4,14 +4,17 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 from packing import KINDS, content, originals, picture
 
 from fastdata.catalog import Catalog
-from fastdata.converters import read
+from fastdata.converters import pace, read
 from fastdata.converters.destination import destination
 from fastdata.converters.pack import PackReport, pack, parse_size
 from fastdata.errors import (
@@ -100,6 +103,36 @@ def test_the_report(source: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("reading", "coding", "writing", "limit"),
+    [(4, 1, 1, "reading"), (1, 4, 1, "coding"), (1, 1, 4, "writing")],
+)
+def test_what_limits_a_pack(
+    monkeypatch: pytest.MonkeyPatch, reading: int, coding: int, writing: int, limit: str
+) -> None:
+    """The stage that the others wait for is named."""
+    now = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    one = pace.Pace(1)
+
+    def results() -> Iterator[int]:
+        for number in range(10):
+            now[0] += reading + coding
+            one.add_coding(coding)
+            yield number
+
+    for _ in one.waiting(results()):
+        now[0] += writing
+
+    assert one.limited_by(10 * writing) == limit
+
+
+def test_a_pack_says_what_limited_it(source: Path, tmp_path: Path) -> None:
+    """Where something was packed one of three is named, and where nothing was done none."""
+    assert pack(source, tmp_path / "out").limited_by in get_args(pace.Limit)
+    assert pack(source, tmp_path / "out").limited_by is None
+
+
+@pytest.mark.parametrize(
     ("text", "size"),
     [("256MB", 256_000_000), ("1GiB", 2**30), ("64k", 64_000), (" 5 B ", 5), (7, 7), ("8", 8)],
 )
@@ -127,12 +160,12 @@ def test_arguments_are_checked_first(source: Path, tmp_path: Path) -> None:
 
 
 def test_packing_imports_no_torch(source: Path, tmp_path: Path) -> None:
-    """Packing shards needs neither torch nor lmdb nor OpenCV."""
+    """Packing needs neither torch nor lmdb."""
     script = """
 import sys
 from fastdata.converters.pack import pack
 pack(sys.argv[1], sys.argv[2])
-print(sorted({"torch", "cv2", "lmdb"} & set(sys.modules)))
+print(sorted({"torch", "lmdb"} & set(sys.modules)))
 """
     command = [sys.executable, "-c", script, str(source), str(tmp_path / "out")]
 
@@ -153,3 +186,43 @@ def test_the_lock_is_held_while_packing(source: Path, tmp_path: Path) -> None:
     pack(source, tmp_path / "out", progress=again)
 
     assert len(seen) == 12
+
+
+MILLIONS = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+from fastdata.converters import job
+from fastdata.converters.coding import Coding
+from fastdata.converters.listing import Listing
+from fastdata.converters.pack_listing import pack_listing
+from fastdata.converters.read import Loaded
+from fastdata.probe import ImageInfo
+
+n = int(sys.argv[1])
+names = b"".join(b"c/%08d.jpg" % number for number in range(n))
+listing = Listing(
+    root="none", classes=("c",), labels=np.zeros(n, np.int32), sizes=np.full(n, 90), skipped=(),
+    fingerprint="sha256:" + "0" * 64, _names=names, _ends=np.arange(1, n + 1) * 14, _numbers={},
+    _renamed={},
+)
+loaded = Loaded(bytes(90), 0, ImageInfo("jpeg", 1, 1, 3), "")
+job.read_all = lambda listing, order, workers, coding: ((place, loaded) for place in order)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+report = pack_listing(listing, sys.argv[2], Coding(None), shard_size=16_000_000)
+assert report.samples == n
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_memory_grows_with_the_catalog_alone(tmp_path: Path) -> None:
+    """Two million samples take what their rows and names take, and a bound of what is under way."""
+    grown = []
+    for samples in (200_000, 2_000_000):
+        command = [sys.executable, "-c", MILLIONS, str(samples), str(tmp_path / f"{samples}.lmdb")]
+        grown.append(int(subprocess.check_output(command)) << 10)
+
+    row = 40 + len(b"c/00000000\0c/00000000.jpg")
+    assert grown[1] - grown[0] < 2.5 * row * 1_800_000

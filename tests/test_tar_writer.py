@@ -11,10 +11,12 @@ from pathlib import Path
 import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
+from packing import content
 
 from fastdata.catalog import Catalog
 from fastdata.catalog_builder import CatalogBuilder
 from fastdata.checksum import crc32c
+from fastdata.converters.journal import Journal
 from fastdata.converters.tar_format import member_header
 from fastdata.converters.tar_writer import TarWriter
 from fastdata.converters.writer import Item
@@ -28,6 +30,13 @@ ASCII_NAMES = (
 BYTE_NAMES = st.binary(min_size=1, max_size=400).map(
     lambda name: name.replace(b"\0", b"_").strip(b"/") or b"x"
 )
+
+
+def begun(folder: Path) -> Journal:
+    """A journal as a pack begins it."""
+    journal = Journal(folder / "journal")
+    journal.begin("{}")
+    return journal
 
 
 def item(key: bytes, image: bytes = b"image", label: int = 3, **fields: bytes) -> Item:
@@ -70,13 +79,14 @@ def test_any_name_is_read_back(name: bytes) -> None:
 
 def test_members_follow_each_other_by_key(tmp_path: Path) -> None:
     """A sample is its image, its label in ASCII, then its fields; all are where they are said."""
-    writer = TarWriter(tmp_path, 10**6)
+    writer = TarWriter(tmp_path, 10**6, begun(tmp_path))
     first = writer.append(item(b"a/1", b"x" * 513, label=12, json=b"{}", txt=b""))
     second = writer.append(item(b"a/2", b"y", label=-1))
+    writer.end_shard(b"")
     (shard,) = writer.finish()
 
     path = tmp_path / "shard-000000.tar"
-    assert sorted(os.listdir(tmp_path)) == ["shard-000000.idx", "shard-000000.tar"]
+    assert sorted(os.listdir(tmp_path)) == ["journal", "shard-000000.idx", "shard-000000.tar"]
     assert members(path) == [
         ("a/1.jpg", b"x" * 513),
         ("a/1.cls", b"12"),
@@ -112,9 +122,10 @@ def test_tar_reads_the_shards(tmp_path: Path) -> None:
     ]
     (tmp_path / "shards").mkdir()
     (tmp_path / "out").mkdir()
-    writer = TarWriter(tmp_path / "shards", 10**6)
+    writer = TarWriter(tmp_path / "shards", 10**6, begun(tmp_path))
     for number, key in enumerate(keys):
         writer.append(item(key, b"%d" % number))
+    writer.end_shard(b"")
     writer.finish()
 
     command = [tar, "xf", "../shards/shard-000000.tar"]
@@ -132,9 +143,10 @@ def test_tar_reads_the_shards(tmp_path: Path) -> None:
 
 def test_the_index_points_at_the_data(tmp_path: Path) -> None:
     """Its lines are those of DALI's wds2idx: extension, offset, size, name, for each member."""
-    writer = TarWriter(tmp_path, 10**6)
+    writer = TarWriter(tmp_path, 10**6, begun(tmp_path))
     writer.append(item(b"a/1", b"first", label=7))
     writer.append(item(b"b c/\xff", b"second", label=8, json=b"[]"))
+    writer.end_shard(b"")
     (shard,) = writer.finish()
 
     index = (tmp_path / "shard-000000.idx").read_bytes()
@@ -173,9 +185,13 @@ def test_no_shard_exceeds_its_size(
 ) -> None:
     """Shards are as large as they may be, unless a single sample is larger."""
     folder = tmp_path_factory.mktemp("shards")
-    writer = TarWriter(folder, limit)
+    writer = TarWriter(folder, limit, begun(folder))
     for number, size in enumerate(sizes):
-        writer.append(item(b"%d" % number, bytes(size)))
+        sample = item(b"%d" % number, bytes(size))
+        if not writer.room(sample):
+            writer.end_shard(b"")
+        writer.append(sample)
+    writer.end_shard(b"")
     shards = writer.finish()
 
     assert sum(shard.samples for shard in shards) == len(sizes)
@@ -190,21 +206,48 @@ def test_no_shard_exceeds_its_size(
 
 
 def test_abort_leaves_whole_shards_alone(tmp_path: Path) -> None:
-    """The shard that is being written goes; the ones before it stay."""
-    writer = TarWriter(tmp_path, 1)
+    """The shard that is being written goes; the ones before it, and the journal, stay."""
+    writer = TarWriter(tmp_path, 1, begun(tmp_path))
     writer.append(item(b"a"))
-    writer.append(item(b"b"))
+    writer.end_shard(b"note")
+    writer.append(item(b"b", bytes(2 << 20)))
+    writer.sink.join()
     assert (tmp_path / "shard-000001.tar.tmp").exists()
 
     writer.abort()
 
-    assert sorted(os.listdir(tmp_path)) == ["shard-000000.idx", "shard-000000.tar"]
+    assert sorted(os.listdir(tmp_path)) == ["journal", "shard-000000.idx", "shard-000000.tar"]
+    assert [note for _, note in Journal(tmp_path / "journal").read()] == [b"note"]
+
+
+def test_a_writer_continues_behind_whole_shards(tmp_path: Path) -> None:
+    """Two writers in turn make the same files as one, and the second lists the first's shards."""
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    one, two = (TarWriter(tmp_path / name, 1, begun(tmp_path / name)) for name in ("one", "two"))
+    for key in (b"a", b"b", b"c"):
+        one.append(item(key))
+        one.end_shard(key)
+    two.append(item(b"a"))
+    two.end_shard(b"a")
+    two.append(item(b"b"))
+    two.sink.join()
+    two.abort()
+
+    journal = Journal(tmp_path / "two/journal")
+    two = TarWriter(tmp_path / "two", 1, journal, tuple(shard for shard, _ in journal.read()))
+    for key in (b"b", b"c"):
+        assert two.append(item(key)).shard == key[0] - ord("a")
+        two.end_shard(key)
+
+    assert one.finish() == two.finish()
+    assert content(tmp_path / "one") == content(tmp_path / "two")
 
 
 def test_the_catalog_lies_beside(tmp_path: Path) -> None:
     """It can be opened, and is described to the byte."""
     builder = CatalogBuilder()
-    stored = TarWriter(tmp_path, 1).put_catalog(builder)
+    stored = TarWriter(tmp_path, 1, begun(tmp_path)).put_catalog(builder)
 
     assert stored.bytes == (tmp_path / "catalog.fdc").stat().st_size
     assert len(Catalog.from_file(tmp_path / "catalog.fdc")) == 0

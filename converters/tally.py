@@ -1,0 +1,85 @@
+"""What a pack has done so far: rows of the catalog, what was left out, counters, the position.
+
+A tally is written down piece by piece, one note for each shard, and an interrupted pack takes the
+notes of its whole shards over.
+"""
+
+import json
+import struct
+from collections import Counter
+from collections.abc import Iterable
+
+from fastdata.catalog_builder import CatalogBuilder
+from fastdata.converters.listing import Skipped
+
+_SIZE = struct.Struct("<I")
+
+
+class Tally:
+    """What was done up to a position in the order of packing.
+
+    Args:
+        fields: Names of further fields that samples may have.
+
+    Attributes:
+        catalog: The rows of all samples.
+        skipped: What was left out while packing, in the order of packing.
+        kept: How many JPEGs were stored as they are although they should not, by reason.
+        noted: How many images were packed by a rule that is worth knowing, by rule.
+        position: How many places of the order were dealt with.
+        read_bytes: Bytes of the files at these places.
+        source_bytes: Bytes of those that were packed.
+        image_bytes: Bytes of their images as they are stored.
+    """
+
+    def __init__(self, fields: tuple[str, ...] = ()) -> None:
+        self.catalog = CatalogBuilder(fields)
+        self.skipped: list[Skipped] = []
+        self.kept: Counter[str] = Counter()
+        self.noted: Counter[str] = Counter()
+        self.position = 0
+        self.read_bytes = 0
+        self.source_bytes = 0
+        self.image_bytes = 0
+        self._rows_written = 0
+        self._skipped_written = 0
+
+    def note(self) -> bytes:
+        """All that came since the last note."""
+        content = {
+            "image_bytes": self.image_bytes,
+            "kept": self.kept,
+            "noted": self.noted,
+            "position": self.position,
+            "read_bytes": self.read_bytes,
+            "skipped": self.skipped[self._skipped_written :],
+            "source_bytes": self.source_bytes,
+        }
+        text = json.dumps(content).encode("ascii")
+        rows = self.catalog.since(self._rows_written)
+        self._mark_written()
+        return _SIZE.pack(len(text)) + text + rows
+
+    def take(self, note: bytes) -> None:
+        """Continue behind a note; notes come in the order in which they were made."""
+        (size,) = _SIZE.unpack_from(note)
+        content = json.loads(note[_SIZE.size : _SIZE.size + size])
+        self.catalog.extend(note[_SIZE.size + size :])
+        self.skipped += (Skipped(name, reason) for name, reason in content["skipped"])
+        self.kept = Counter(content["kept"])
+        self.noted = Counter(content["noted"])
+        self.position = content["position"]
+        self.read_bytes = content["read_bytes"]
+        self.source_bytes = content["source_bytes"]
+        self.image_bytes = content["image_bytes"]
+        self._mark_written()
+
+    def _mark_written(self) -> None:
+        self._rows_written = len(self.catalog)
+        self._skipped_written = len(self.skipped)
+
+
+def encode_report(skipped: Iterable[Skipped]) -> bytes:
+    """The content of skipped.jsonl: a line for each file that was left out, sorted."""
+    lines = (json.dumps(entry._asdict(), sort_keys=True) + "\n" for entry in sorted(skipped))
+    return "".join(lines).encode("ascii")
