@@ -1,0 +1,144 @@
+"""What may be wrong with a data set on the disk, and files read with care."""
+
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from fastdata.errors import ShardError
+from fastdata.manifest import Stored
+
+Progress = Callable[[str, int, int], object]
+"""Called with what is being done, bytes done so far, and bytes in all."""
+
+CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is not as it was packed.
+
+    Attributes:
+        kind: ``"missing"``, ``"extra"``, ``"truncated"``, ``"extended"``, ``"damaged"``,
+            ``"unreadable"`` or ``"unfinished"``.
+        file: Name of the file within the data set.
+        key: Of the sample; None where it is not about one.
+        text: What it is.
+    """
+
+    kind: str
+    file: str
+    key: str | None
+    text: str
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """What ``verify`` found.
+
+    Attributes:
+        path: The data set.
+        samples: Samples that were looked at.
+        bytes: Bytes that were read.
+        problems: What is wrong, by file; empty for a data set that is whole to the bit.
+        seconds: Time it took.
+    """
+
+    path: Path
+    samples: int
+    bytes: int
+    problems: tuple[Problem, ...]
+    seconds: float
+
+
+class Found(NamedTuple):
+    """Outcome of a look at a folder of shards or an LMDB file.
+
+    Attributes:
+        samples: Samples that were looked at.
+        bytes: Bytes that were read.
+        problems: What is wrong.
+    """
+
+    samples: int
+    bytes: int
+    problems: list[Problem]
+
+
+@contextmanager
+def open_regular(path: Path) -> Iterator[int]:
+    """Open a regular file to read; a FIFO or a device in its place does not hang the reader.
+
+    Raises:
+        ShardError: It is no regular file.
+        OSError: It cannot be opened.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise ShardError(f"{path}: not a regular file")
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def digest_of(fd: int, start: int, size: int) -> str:
+    """SHA-256 of a range of an open file, ``"sha256:..."``; of less where the file ends."""
+    digest = hashlib.sha256()
+    for at in range(start, start + size, CHUNK):
+        digest.update(os.pread(fd, min(CHUNK, start + size - at), at))
+    return f"sha256:{digest.hexdigest()}"
+
+
+def read_range(fd: int, start: int, size: int) -> bytes:
+    """Bytes of an open file; fewer where it ends."""
+    data = os.pread(fd, size, start)
+    while data and len(data) < size:  # a single read takes at most 2 GiB
+        more = os.pread(fd, size - len(data), start + len(data))
+        if not more:
+            break
+        data += more
+    return data
+
+
+def failure(file: str, error: OSError | ShardError) -> Problem:
+    """The problem of a file that cannot be read."""
+    if isinstance(error, FileNotFoundError):
+        return Problem("missing", file, None, "the file is missing")
+    text = str(error) if isinstance(error, ShardError) else str(error.strerror or error)
+    return Problem("unreadable", file, None, text)
+
+
+def check_stored(path: Path, stated: Stored) -> tuple[int, str | None, list[Problem]]:
+    """Compare a file with its size and digest.
+
+    Returns:
+        Bytes read, the digest that was found, and what is wrong.
+    """
+    try:
+        with open_regular(path) as fd:
+            size = os.fstat(fd).st_size
+            found = digest_of(fd, 0, size)
+    except (OSError, ShardError) as error:
+        return 0, None, [failure(path.name, error)]
+    if size != stated.bytes:
+        return size, found, [wrong_size(path.name, size, stated.bytes)]
+    if found != stated.digest:
+        text = "its bytes are not those that were packed"
+        return size, found, [Problem("damaged", path.name, None, text)]
+    return size, found, []
+
+
+def wrong_size(file: str, size: int, stated: int) -> Problem:
+    """The problem of a file that is shorter or longer than it should be."""
+    kind = "truncated" if size < stated else "extended"
+    return Problem(kind, file, None, f"{size} bytes in place of {stated}")
+
+
+def digest_text(data: bytes) -> str:
+    """SHA-256 of bytes, ``"sha256:..."``."""
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"

@@ -1,0 +1,153 @@
+"""Writes the manifest of a folder of shards anew, from the shards and what is left of it."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fastdata.catalog import Catalog
+from fastdata.catalog_builder import CatalogBuilder
+from fastdata.converters.index import Classes, source_of
+from fastdata.converters.layout import entries
+from fastdata.converters.listing import Skipped, count_reasons
+from fastdata.converters.packed_folder import parts_of
+from fastdata.converters.problems import digest_text
+from fastdata.converters.rebuild_catalog import read_rows
+from fastdata.manifest import (
+    CATALOG_NAME,
+    REPORT_NAME,
+    Manifest,
+    Options,
+    Shard,
+    Stored,
+    fingerprint,
+)
+
+_FIELD = re.compile(rb'^  "(\w+)": ', re.MULTILINE)
+_ALIKE = 40  # of 71 characters of a digest: chance does not get there
+
+
+class Remnant(NamedTuple):
+    """What a damaged manifest still says, to be believed only where a digest confirms it.
+
+    Attributes:
+        content: Values by name, those that can be read.
+    """
+
+    content: dict[str, Any]
+
+    @property
+    def options(self) -> Options:
+        """Options of the pack."""
+        found = self.content.get("options")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def catalog(self) -> Stored | None:
+        """Size and digest of the catalog."""
+        found = self.content.get("catalog")
+        if isinstance(found, dict) and set(found) == {"bytes", "digest"}:
+            return Stored(**found)
+        return None
+
+
+def remnant(path: Path) -> Remnant:
+    """Read what can be read of a manifest, field by field."""
+    try:
+        text = path.read_bytes()
+    except OSError:
+        return Remnant({})
+    content = {}
+    found = list(_FIELD.finditer(text))
+    ends = [match.start() for match in found[1:]] + [len(text)]
+    for match, end in zip(found, ends, strict=True):
+        value = text[match.end() : end].rstrip(b"\n")
+        value = value[:-1].rstrip() if value[-1:] in b",}" and end == len(text) else value
+        try:
+            content[match[1].decode()] = json.loads(value.rstrip(b",\n "))
+        except ValueError:
+            continue
+    return Remnant(content)
+
+
+def rebuild_manifest(folder: Path, catalog: Catalog, kept: Remnant) -> tuple[Manifest, str] | None:
+    """The manifest of shards that all agree with the catalog, and what it is worth.
+
+    Where what is left of the old one suffices, it is the old one to the bit.
+
+    Returns:
+        None where a shard does not agree with the catalog.
+    """
+    parts = parts_of(None, catalog)
+    tars = read_rows(folder, [part.name for part in parts], catalog.field_names)
+    if tars is None:
+        return None
+    builder = CatalogBuilder(catalog.field_names)
+    derived = Classes()
+    for (_, rows), part in zip(tars, parts, strict=True):
+        samples = list(entries(catalog, part.first, part.samples))
+        stated = [(*entry.contents[0][2:], entry.label) for entry in samples]
+        if stated != [(row.offset, row.length, row.crc, row.label) for row in rows]:
+            return None
+        for row in rows:
+            derived.add(row.key, row.label)
+            builder.append(shard=0, **row._asdict())
+    shards = tuple(shard for shard, _ in tars)
+    for classes in (_classes(kept), derived.names()):
+        manifest = _manifest(folder, builder, catalog.field_names, shards, classes, kept)
+        digest = json.loads(manifest.encode())["digest"]
+        stated_digest = str(kept.content.get("digest"))
+        if sum(a == b for a, b in zip(digest, stated_digest, strict=False)) >= _ALIKE:
+            return manifest, "dataset.json: as it was, from the shards and what was left of it"
+    fresh = Remnant({"options": {"indexed": True}, "source": source_of(list(shards))})
+    manifest = _manifest(folder, builder, catalog.field_names, shards, derived.names(), fresh)
+    return manifest, "dataset.json: rebuilt; options, source and classes without images are lost"
+
+
+def _manifest(
+    folder: Path,
+    builder: CatalogBuilder,
+    fields: tuple[str, ...],
+    shards: tuple[Shard, ...],
+    classes: tuple[str, ...],
+    kept: Remnant,
+) -> Manifest:
+    catalog = (folder / CATALOG_NAME).read_bytes()
+    report, skipped = _report(folder / REPORT_NAME)
+    return Manifest(
+        kind="tar",
+        samples=len(builder),
+        classes=classes,
+        class_counts=builder.label_counts(len(classes)),
+        fields=fields,
+        options=kept.options,
+        source=str(kept.content.get("source")),
+        skipped=skipped,
+        report=report,
+        kept=_counts(kept, "kept"),
+        noted=_counts(kept, "noted"),
+        shards=shards,
+        catalog=Stored(len(catalog), digest_text(catalog)),
+        fingerprint=fingerprint(classes, fields, shards, builder.labels_digest()),
+    )
+
+
+def _classes(kept: Remnant) -> tuple[str, ...]:
+    found = kept.content.get("classes")
+    return tuple(name for name in found if isinstance(name, str)) if found else ()
+
+
+def _report(path: Path) -> tuple[Stored | None, dict[str, int]]:
+    try:
+        text = path.read_bytes()
+        entries = [Skipped(**json.loads(line)) for line in text.splitlines()]
+        return Stored(len(text), digest_text(text)), count_reasons(entries)
+    except (OSError, ValueError, TypeError):
+        return None, {}
+
+
+def _counts(kept: Remnant, name: str) -> dict[str, int]:
+    found = kept.content.get(name)
+    if isinstance(found, dict) and all(type(count) is int for count in found.values()):
+        return found
+    return {}
