@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +18,42 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from fastdata.rows import (
+    Rows,
+    dataset_rows,
+    estimate_rows,
+    export_rows,
+    index_rows,
+    pack_rows,
+    sheet_rows,
+    size,
+    verify_rows,
+)
+
 if TYPE_CHECKING:
     from fastdata.converters.pack import PackReport
+
+__all__ = [
+    "dataset_rows",
+    "err",
+    "estimate_rows",
+    "export_rows",
+    "index_rows",
+    "out",
+    "pack_json",
+    "pack_rows",
+    "packing_bar",
+    "print_json",
+    "print_rows",
+    "sheet_rows",
+    "steps_bar",
+    "verify_rows",
+]
 
 out = Console()
 err = Console(stderr=True)
 
-Rows = Mapping[str, object]
-_FEW = 10  # skipped files that are named in a table; JSON has them all
+_PLAIN = str.maketrans("▁▂▃▄▅▆▇█", "1234567#")  # for terminals that have ASCII alone
 
 
 def print_json(content: object) -> None:
@@ -36,54 +64,12 @@ def print_json(content: object) -> None:
 def print_rows(rows: Rows) -> None:
     """A table of two columns. Text is shown as it is, whatever it holds."""
     table = Table(show_header=False, box=None, pad_edge=False)
+    for _ in range(2):
+        table.add_column(overflow="fold")  # nothing is cut: digests and paths are to be copied
     for name, value in rows.items():
         number = isinstance(value, int) and not isinstance(value, bool)
-        table.add_row(Text(name), Text(f"{value:,}" if number else _printable(value)))
+        table.add_row(_text(name), _text(f"{value:,}" if number else value))
     out.print(table)
-
-
-def dataset_rows(facts: Mapping[str, Any]) -> Rows:
-    """What ``describe`` says of a data set, for people."""
-    rows = {name: value for name, value in facts.items() if name not in ("classes", "options")}
-    counts = sorted(facts["classes"].items(), key=lambda item: -item[1])
-    rows["classes"] = len(counts)
-    if counts:
-        rows["largest class"] = "{} ({:,})".format(*counts[0])
-        rows["smallest class"] = "{} ({:,})".format(*counts[-1])
-    for name in ("width", "height"):
-        if name in facts:
-            low, median, high = facts[name]
-            rows[name] = f"{low:,} to {high:,}, median {median:,} pixels"
-    for name in ("bytes", "stored_bytes"):
-        if name in facts:
-            rows[name] = size(facts[name])
-    rows.update({f"option {name}": value for name, value in facts.get("options", {}).items()})
-    if "skipped" in facts:
-        rows["skipped"] = reasons(facts["skipped"])
-    return {name.replace("_", " "): value for name, value in rows.items() if value not in ([], "")}
-
-
-def pack_rows(report: "PackReport") -> Rows:
-    """What a pack did, for people."""
-    rows: dict[str, object] = {
-        "already complete" if report.already_complete else "packed": report.path,
-        "samples": report.samples,
-        "classes": report.classes,
-        "data set": f"{size(report.bytes)} in {report.shards:,} {_shards(report)}",
-        "skipped": reasons(report.skipped_counts) or "none",
-    }
-    if report.kept_counts:
-        rows["kept as they were"] = reasons(report.kept_counts)
-    if not report.already_complete:
-        share = report.image_bytes / report.source_bytes
-        rows["images"] = f"{size(report.image_bytes)}, {share:.1%} of the files"
-        speed, rate = report.samples / report.seconds, report.source_bytes / report.seconds
-        rows["time"] = f"{report.seconds:.1f} s, {speed:,.0f} images/s, {size(rate)}/s"
-    for name, reason in report.skipped[:_FEW]:
-        rows[f"  {_printable(name)}"] = reason
-    if len(report.skipped) > _FEW:
-        rows["  ..."] = f"and {len(report.skipped) - _FEW:,} more; --json names them all"
-    return rows
 
 
 def pack_json(report: "PackReport") -> dict[str, object]:
@@ -91,20 +77,6 @@ def pack_json(report: "PackReport") -> dict[str, object]:
     content = dataclasses.asdict(report)
     content["skipped"] = [skipped._asdict() for skipped in report.skipped]
     return content
-
-
-def size(number: float) -> str:
-    """Bytes in decimal units, ``"1.2 GB"``."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 1000:
-            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
-        number /= 1000
-    return f"{number:.1f} TB"
-
-
-def reasons(counts: Mapping[str, int]) -> str:
-    """``"3 empty file, 1 vanished"``."""
-    return ", ".join(f"{count:,} {reason}" for reason, count in counts.items())
 
 
 @contextmanager
@@ -157,11 +129,10 @@ class _Rates(ProgressColumn):
         return Text(f"{images:,.0f} images/s, {size(done)}/s")
 
 
-def _shards(report: "PackReport") -> str:
-    return "shards" if report.kind == "tar" else "groups of one file"
-
-
-def _printable(value: object) -> str:
-    """Text without control characters and without what cannot be encoded."""
-    text = str(value).encode("utf-8", "backslashreplace").decode()
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+def _text(value: object) -> Text:
+    """Text without control characters, and without what the terminal cannot show."""
+    text = str(value).translate(_PLAIN if out.options.ascii_only else {})
+    text = text.encode(out.encoding, "backslashreplace").decode(out.encoding)
+    return Text(
+        "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    )
