@@ -18,7 +18,8 @@ demo: .venv/.installed  ## generate a data set, pack it, train on it, write a re
 test: .venv/.installed  ## run the tests; ARGS='-k tar' selects some
 	$(BIN)/pytest $(ARGS)
 
-check: .venv/.tools  ## lint, types, the native core's stub, wheel and sdist
+check: .venv/.tools  ## lint, types, forbidden calls, the native core's stub, wheel and sdist
+	$(BIN)/python tools/preflight.py --calls
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

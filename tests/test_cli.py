@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,127 @@ def test_interrupt_is_130(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert b"Traceback" not in stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_verify_and_repair(folder: Path, tmp_path: Path) -> None:
+    """A whole data set is 0, damage is 1 with the key, repair from the source makes it whole."""
+    fastdata.pack(folder, tmp_path / "set", shard_size=15_000)
+    shard = tmp_path / "set/shard-000001.tar"
+    whole = shard.read_bytes()
+    (sample,) = (s for s in fastdata.open(tmp_path / "set", decode=False) if s.id == 9)
+    damaged = bytearray(whole)
+    damaged[whole.index(sample.image) + 400] ^= 1
+
+    assert _run("verify", tmp_path / "set").returncode == 0
+    shard.write_bytes(damaged)
+    found = _run("verify", tmp_path / "set", "--json")
+    assert found.returncode == 1
+    keys = {problem["key"] for problem in json.loads(found.stdout)["problems"]}
+    assert sample.key in keys
+    assert sample.key in _run("verify", tmp_path / "set").stdout
+    mended = _run("verify", tmp_path / "set", "--repair", "--source", folder)
+    assert mended.returncode == 0
+    assert "shard-000001.tar" in mended.stdout
+    assert shard.read_bytes() == whole
+    (tmp_path / "set/dataset.json").write_bytes(b"{}")
+    assert _run("verify", tmp_path / "set").returncode == 1
+    assert "nowhere" in _refused(2, "verify", tmp_path / "nowhere")
+
+
+def test_index_of_other_tars(folder: Path, tmp_path: Path) -> None:
+    """Tars of another tool become a data set where they are."""
+    (tmp_path / "tars").mkdir()
+    with tarfile.open(tmp_path / "tars/some.tar", "w") as tar:
+        for path in sorted(folder.rglob("*.jpg")):
+            tar.add(path, path.name)
+
+    done = _run("index", tmp_path / "tars", "--json")
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["samples"] == 23
+    assert json.loads(_run("info", tmp_path / "tars", "--json").stdout)["samples"] == 23
+    assert _run("verify", tmp_path / "tars").returncode == 0
+
+
+@pytest.mark.parametrize("name", ["set", "set.lmdb"])
+def test_export_comes_back(folder: Path, tmp_path: Path, name: str) -> None:
+    """What was packed with bytes kept is exported byte by byte."""
+    fastdata.pack(folder, tmp_path / name, keep_bytes=True)
+
+    assert _run("export", tmp_path / name, tmp_path / "back").returncode == 0
+    for path in folder.rglob("*.jpg"):
+        copy = tmp_path / "back" / path.relative_to(folder)
+        assert copy.read_bytes() == path.read_bytes()
+
+
+def test_show_draws_a_sheet(folder: Path, tmp_path: Path) -> None:
+    """A contact sheet is an image of the size that the command states."""
+    pytest.importorskip("matplotlib")
+    image = pytest.importorskip("PIL.Image")
+
+    done = _run("show", folder, "-o", tmp_path / "sheet.png", "--count", "6", "--crops", "32")
+
+    assert done.returncode == 0, done.stderr
+    with image.open(tmp_path / "sheet.png") as sheet:
+        assert f"{sheet.width:,} x {sheet.height:,}" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["set", "set.lmdb"])
+def test_split(folder: Path, tmp_path: Path, name: str) -> None:
+    """Parts are data sets of their own, with the classes of the whole, and make the whole."""
+    split = "train=0.7,val=0.3"
+    done = _run("pack", folder, tmp_path / name, "--split", split, "--json")
+
+    assert done.returncode == 0, done.stderr
+    parts = json.loads(done.stdout)["parts"]
+    assert list(parts) == ["train", "val"]
+    keys: list[str] = []
+    for part in parts.values():
+        data = fastdata.open(part["path"], decode=False)
+        assert data.source.classes == ("ant", "bee", "cat")
+        keys += [sample.key for sample in data]
+    assert len(keys) == len(set(keys)) == 23
+    again = json.loads(_run("pack", folder, tmp_path / name, "--split", split, "--json").stdout)
+    assert again["already_complete"]
+    assert "no sample falls to" in _refused(
+        2, "pack", folder, tmp_path / "other", "--split", "a=0.999999,b=0.000001"
+    )
+
+
+def test_dry_run_writes_nothing(folder: Path, tmp_path: Path) -> None:
+    """It says how much there is to pack, within what a guess may be off."""
+    done = _run("pack", folder, tmp_path / "out", "--dry-run", "--json")
+
+    plan = json.loads(done.stdout)
+    assert plan["samples"] == 23
+    assert plan["classes"] == {"ant": 8, "bee": 8, "cat": 7}
+    assert not (tmp_path / "out").exists()
+    size = fastdata.pack(folder, tmp_path / "out").bytes
+    assert 0.5 < plan["bytes"] / size < 2
+
+
+def test_lists_and_fields(folder: Path, tmp_path: Path) -> None:
+    """A CSV names files, labels and fields; sidecar files are fields of their images."""
+    (tmp_path / "list.csv").write_text(
+        "path,label,caption\nant/000.jpg,small,an ant\n"
+        "bee/001.jpg,small,\ncat/002.jpg,large,a cat\n"
+    )
+    assert (
+        _run("pack", folder, tmp_path / "listed", "--manifest", tmp_path / "list.csv").returncode
+        == 0
+    )
+    samples = {s.key: s for s in fastdata.open(tmp_path / "listed", decode=False)}
+    assert {s.label for s in samples.values()} == {0, 1}
+    assert samples["ant/000"].fields["caption"] == b"an ant"
+
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "a.jpg").write_bytes((folder / "ant/000.jpg").read_bytes())
+    (source / "a.txt").write_text("beside it")
+    assert _run("pack", source, tmp_path / "beside.lmdb", "--fields", "txt").returncode == 0
+    (sample,) = fastdata.open(tmp_path / "beside.lmdb", decode=False)
+    assert sample.fields == {"txt": b"beside it"}
+    assert "cls" in _refused(2, "pack", source, tmp_path / "no", "--fields", "cls")
 
 
 @pytest.mark.parametrize("argument", ["--help", "--version"])

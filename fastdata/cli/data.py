@@ -1,0 +1,207 @@
+"""Commands about data sets."""
+
+import dataclasses
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import fastdata
+from fastdata import console
+from fastdata.cli.options import Json
+from fastdata.converters.pack import Choice
+
+
+class Orient(StrEnum):
+    """What to do with EXIF orientation."""
+
+    keep = "keep"
+    apply = "apply"
+
+
+Packed = Annotated[Path, typer.Argument(help="A packed data set.")]
+
+
+def pack(
+    source: Annotated[Path, typer.Argument(help="Folder of images, with class folders or flat.")],
+    destination: Annotated[Path, typer.Argument(help="FILE.lmdb, or a folder for tar shards.")],
+    manifest: Annotated[
+        Path | None, typer.Option(help="CSV or JSON lines: path, label, fields; instead of all.")
+    ] = None,
+    fields: Annotated[
+        str, typer.Option(help="Files beside images that are fields of theirs, as json,txt.")
+    ] = "",
+    classes: Annotated[
+        Path | None, typer.Option(help="Names of the classes, one a line, in label order.")
+    ] = None,
+    dedupe: Annotated[bool, typer.Option("--dedupe", help="Leave out equal files.")] = False,
+    limit: Annotated[int | None, typer.Option(help="Most files, drawn at random.")] = None,
+    split: Annotated[str | None, typer.Option(help="Parts, as train=0.9,val=0.1.")] = None,
+    resize: Annotated[
+        str | None, typer.Option(help="256 (shorter side), longest:512, or 224x224 (exact).")
+    ] = None,
+    format: Annotated[str | None, typer.Option(help="Code all as jpeg, png or raw.")] = None,
+    quality: Annotated[int, typer.Option(help="Of JPEGs that are coded from pixels.")] = 90,
+    orient: Annotated[
+        Orient, typer.Option(help="Whether to turn pixels upright by EXIF.")
+    ] = Orient.keep,
+    keep_bytes: Annotated[
+        bool, typer.Option("--keep-bytes", help="Do not code JPEGs anew in restart runs.")
+    ] = False,
+    run_pixels: Annotated[int, typer.Option(help="Width of the restart runs.")] = 32,
+    shard_size: Annotated[str, typer.Option(help="Largest shard, as 256MB or 1GiB.")] = "256MB",
+    workers: Annotated[int | None, typer.Option(help="Reading threads; default: all.")] = None,
+    shuffle: Annotated[bool, typer.Option(help="Mix the samples over the shards.")] = True,
+    seed: Annotated[int, typer.Option(help="Of the shuffle.")] = 0,
+    network: Annotated[
+        bool, typer.Option("--network", help="Write an LMDB to a network file system.")
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another pack.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Make a skipped file an error.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be packed; writes nothing.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Pack a folder of images into tar shards or one LMDB file.
+
+    The same command continues a pack that was interrupted.
+    """
+    choice: Choice = {
+        "manifest": manifest,
+        "fields": tuple(filter(None, fields.split(","))),
+        "classes": classes,
+        "dedupe": dedupe,
+        "limit": limit,
+        "workers": workers,
+        "keep_bytes": keep_bytes,
+        "run_pixels": run_pixels,
+        "resize": resize,
+        "format": format,
+        "quality": quality,
+        "orient": orient.value,
+    }
+    if dry_run:
+        from fastdata.converters.pack import estimate_pack
+
+        plan = estimate_pack(source, **choice)
+        if as_json:
+            console.print_json(dataclasses.asdict(plan))
+        else:
+            console.print_rows(console.estimate_rows(plan))
+        return
+    with console.packing_bar(hidden=as_json) as progress:
+        report = fastdata.pack(
+            source,
+            destination,
+            **choice,
+            split=split,
+            shard_size=shard_size,
+            shuffle=shuffle,
+            seed=seed,
+            network=network,
+            overwrite=overwrite,
+            strict=strict,
+            progress=progress,
+        )
+    if as_json:
+        console.print_json(console.pack_json(report))
+    else:
+        console.print_rows(console.pack_rows(report))
+
+
+def index(
+    path: Annotated[Path, typer.Argument(help="Folder of tar shards, of any tool.")],
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Also where catalog and manifest are whole.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Make catalog and manifest of a folder of shards from the shards alone."""
+    from fastdata.converters.index import index as make_index
+
+    with console.steps_bar(hidden=as_json) as progress:
+        report = make_index(path, overwrite=overwrite, progress=progress)
+    if as_json:
+        console.print_json(dataclasses.asdict(report))
+    else:
+        console.print_rows(console.index_rows(report))
+
+
+def verify(
+    path: Packed,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Rewrite what can be rewritten to the bit.")
+    ] = False,
+    source: Annotated[
+        Path | None, typer.Option(help="The folder that was packed, to repair samples from.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Read everything, and report whatever is not as it was written; exit code 1 for damage."""
+    from fastdata.converters.repair import repair as make_whole
+    from fastdata.converters.verify import verify as check
+
+    with console.steps_bar(hidden=as_json) as progress:
+        fixed = make_whole(path, source, progress=progress).fixed if repair else ()
+        report = check(path, progress=progress)
+    if as_json:
+        console.print_json({**dataclasses.asdict(report), "fixed": fixed})
+    else:
+        console.print_rows({"repaired": ", ".join(fixed)} if fixed else {})
+        console.print_rows(console.verify_rows(report))
+    if report.problems:
+        raise typer.Exit(1)
+
+
+def export(
+    path: Packed,
+    folder: Annotated[Path, typer.Argument(help="A new or empty folder.")],
+    as_json: Json = False,
+) -> None:
+    """Write a data set back to a folder of images."""
+    from fastdata.loaders.export import export as write_back
+
+    with console.steps_bar(hidden=as_json) as progress:
+        report = write_back(path, folder, progress=progress)
+    if as_json:
+        console.print_json(dataclasses.asdict(report))
+    else:
+        console.print_rows(console.export_rows(report))
+
+
+def show(
+    path: Annotated[Path, typer.Argument(help="A packed data set, or a folder of images.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="A .png or .jpg file.")],
+    count: Annotated[int, typer.Option(help="Most images.")] = 64,
+    columns: Annotated[int, typer.Option(help="Images side by side.")] = 8,
+    crops: Annotated[
+        int | None, typer.Option(help="Frame what training crops of this size would see.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the choice, and of the crops.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Draw a contact sheet: images of every class, with their keys."""
+    from fastdata.report.sheet import sheet
+
+    crop = None if crops is None else fastdata.RandomResizedCrop(crops)
+    drawn = sheet(path, output, count=count, columns=columns, crops=crop, seed=seed)
+    if as_json:
+        console.print_json(dataclasses.asdict(drawn))
+    else:
+        console.print_rows(console.sheet_rows(drawn))
+
+
+def info(
+    path: Annotated[Path, typer.Argument(help="A packed data set, or a folder of images.")],
+    as_json: Json = False,
+) -> None:
+    """Describe a packed data set or a folder."""
+    from fastdata.loaders.describe import describe
+
+    facts = describe(path)
+    if as_json:
+        console.print_json(facts)
+    else:
+        console.print_rows(console.dataset_rows(facts))
