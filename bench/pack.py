@@ -38,7 +38,7 @@ def fastdata_rows(name: str, source: Path, target: Path) -> None:
 def tar(name: str, source: Path, target: Path) -> None:  # noqa: ARG001
     """One tar file, on the disk when this returns."""
     path = target / "out.tar"
-    subprocess.run(["tar", "cf", path, "-C", source, "."], check=True)  # noqa: S603, S607
+    subprocess.run(["tar", "--hard-dereference", "-cf", path, "-C", source, "."], check=True)  # noqa: S603, S607
     fd = os.open(path, os.O_RDONLY)
     os.fsync(fd)
     os.close(fd)

@@ -153,8 +153,10 @@ struct BlockReader::Place {
     }
 };
 
-bool BlockReader::read(const HuffmanLookup &dc_table, const HuffmanLookup &ac_table,
-                       int16_t *block, uint32_t &dc) {
+// Calls put.dc(value) once and put.ac(place, run, value) for each entry.
+template <typename Put>
+bool BlockReader::read_block(const HuffmanLookup &dc_table, const HuffmanLookup &ac_table,
+                             uint32_t &dc, Put &put) {
     constexpr int kShift = 64 - HuffmanLookup::kBits;
     Place in{next_, bits_, count_};
     in.refill();
@@ -163,16 +165,14 @@ bool BlockReader::read(const HuffmanLookup &dc_table, const HuffmanLookup &ac_ta
     if (entry == kNoEntry) return false;
     in.drop(length_of(entry));
     dc += static_cast<uint32_t>(value_of(entry));
-    int16_t passed[64];
-    if (!block) block = passed;
-    block[0] = static_cast<int16_t>(dc);
+    put.dc(static_cast<int16_t>(dc));
 
     int k = 1;
     const auto look = [&] { entry = ac_table.entry_[in.bits >> kShift]; };
-    const auto put = [&] {
+    const auto take = [&] {
         in.drop(length_of(entry));
         k += run_of(entry);
-        block[kOrder.at[k]] = static_cast<int16_t>(value_of(entry));
+        put.ac(k, run_of(entry), value_of(entry));
         return ++k > 63;
     };
     // A refill serves two whole entries and, after them, anything.
@@ -180,22 +180,76 @@ bool BlockReader::read(const HuffmanLookup &dc_table, const HuffmanLookup &ac_ta
         in.refill();
         look();
         if (!(entry & kMore)) {
-            if (put()) break;
+            if (take()) break;
             look();
             if (!(entry & kMore)) {
-                if (put()) break;
+                if (take()) break;
                 look();
             }
         }
         if (entry & kMore) entry = in.take_more(ac_table, entry, false);
         if (entry == kNoEntry) return false;
-        if (put()) break;
+        if (take()) break;
     }
     if (k > 64 && value_of(entry) != 0) return false;
     next_ = in.next;
     bits_ = in.bits;
     count_ = in.count;
     return true;
+}
+
+bool BlockReader::read(const HuffmanLookup &dc_table, const HuffmanLookup &ac_table,
+                       int16_t *block, uint32_t &dc) {
+    struct {
+        int16_t *block;
+        void dc(int16_t value) { block[0] = value; }
+        void ac(int k, int, int value) { block[kOrder.at[k]] = static_cast<int16_t>(value); }
+    } put;
+    int16_t passed[64];
+    put.block = block ? block : passed;
+    return read_block(dc_table, ac_table, dc, put);
+}
+
+uint32_t *BlockReader::read_symbols(const HuffmanLookup &dc_table, const HuffmanLookup &ac_table,
+                                    uint32_t table, uint32_t *out, uint32_t *counts, uint32_t &dc,
+                                    int &previous) {
+    struct Writer {
+        uint32_t *out;
+        uint32_t *counts;
+        uint32_t table;  // in its place
+        int previous;
+
+        void put_symbol(uint32_t symbol, uint32_t bits) {
+            ++counts[table >> 16 | symbol];
+            *out++ = table | symbol << 16 | bits;
+        }
+        void put(int run, int value) {
+            const auto sign = static_cast<uint32_t>(value >> 31);
+            const uint32_t magnitude = (static_cast<uint32_t>(value) ^ sign) - sign;
+            const uint32_t size = magnitude ? 32 - static_cast<uint32_t>(__builtin_clz(magnitude)) : 0;
+            const uint32_t bits = (static_cast<uint32_t>(value) + sign) & ((1u << size) - 1);
+            put_symbol(static_cast<uint32_t>(run) << 4 | size, bits & 0xFFFF);
+        }
+        void dc(int16_t value) {
+            put(0, value - previous);
+            previous = value;
+            table += 1u << 24;
+        }
+        void ac(int k, int run, int value) {
+            if (value != 0) {
+                if (k < 64) put(run, value);
+            } else if (k < 63) {
+                put_symbol(0xF0, 0);  // sixteen zeros
+            } else {
+                // zeros up to the end need no counting
+                for (; out[-1] == (table | 0xF00000); --out) --counts[table >> 16 | 0xF0];
+                put_symbol(0, 0);
+            }
+        }
+    } put{out, counts, table << 24, previous};
+    if (!read_block(dc_table, ac_table, dc, put)) return nullptr;
+    previous = put.previous;
+    return put.out;
 }
 
 }  // namespace fastdata

@@ -40,12 +40,25 @@ class BlockReader {
     bool read(const HuffmanLookup &dc_table, const HuffmanLookup &ac_table, int16_t *block,
               uint32_t &dc);
 
+    // The same block as symbols: a DC difference to `previous`, which becomes the block's DC, then
+    // run and size of each coefficient, in the order of the file. A symbol stands in the bits from
+    // 16 on, above it `table`, plus one for AC, and below it the value's bits, whose number is in
+    // the symbol's low four bits; `counts` counts what is in the upper half. Writes at most
+    // kMaxSymbols and returns the end of what it wrote; nullptr where read() is false.
+    static constexpr int kMaxSymbols = 65;
+    uint32_t *read_symbols(const HuffmanLookup &dc_table, const HuffmanLookup &ac_table,
+                           uint32_t table, uint32_t *out, uint32_t *counts, uint32_t &dc,
+                           int &previous);
+
     // Whether more bits were read than there are.
     bool overran() const { return bits_used() > bits_in_; }
     // Whether whole bytes are left.
     bool has_more() const { return bits_in_ - bits_used() >= 8; }
 
   private:
+    template <typename Put>
+    bool read_block(const HuffmanLookup &dc_table, const HuffmanLookup &ac_table, uint32_t &dc,
+                    Put &put);
     int64_t bits_used() const { return 8 * (next_ - begin_) - count_; }
     struct Place;
 

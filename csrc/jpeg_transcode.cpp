@@ -6,6 +6,7 @@
 
 #include "jpeg_codec.h"
 #include "jpeg_runs.h"
+#include "jpeg_symbols.h"
 
 #include <jerror.h>
 
@@ -149,6 +150,44 @@ double run_cost(const JpegLayout &layout, int k, double run_pixels) {
     return std::min(length, 0.4 * layout.width) + 1.25 * run_pixels * run_pixels / length;
 }
 
+// Whether the file's own symbols can be coded anew, which is three times as fast.
+bool has_plain_scan(const JpegLayout &layout) {
+    return layout.sequential && layout.one_scan && layout.own_tables;
+}
+
+Recoded recode_scan(const uint8_t *data, size_t size, const JpegLayout &layout, int interval,
+                    TranscodeResult &result) {
+    JpegSource source;
+    JpegDecompressor in;
+    in.call([&](jpeg_decompress_struct *info) {
+        source.install(info, data, size);
+        for (int marker : {0, 1, 2, 14}) jpeg_save_markers(info, JPEG_APP0 + marker, 0xFFFF);
+        jpeg_read_header(info, TRUE);
+    });
+    int blocks = 0;
+    for (int c = 0; c < in->num_components; ++c) {
+        const jpeg_component_info &component = in->comp_info[c];
+        blocks += component.h_samp_factor * component.v_samp_factor;
+        const JQUANT_TBL *table = in->quant_tbl_ptrs[component.quant_tbl_no];
+        if (!table) return Recoded::kNotThisWay;
+        for (UINT16 q : table->quantval) {
+            if (q > 255) return Recoded::kNotThisWay;
+        }
+    }
+    if (in->num_components > 1 && blocks > kMaxBlocksInMcu) return Recoded::kNotThisWay;
+    std::vector<uint8_t> &out = result.bytes;
+    out = {0xFF, 0xD8};
+    for (jpeg_saved_marker_ptr m = in->marker_list; m; m = m->next) {
+        if (!is_kept(m)) continue;
+        const size_t length = m->data_length + 2;
+        out.insert(out.end(), {0xFF, m->marker, uint8_t(length >> 8), uint8_t(length)});
+        out.insert(out.end(), m->data, m->data + m->data_length);
+    }
+    const Recoded outcome = recode_symbols(in.get(), layout, data, size, interval, out);
+    out.insert(out.end(), {0xFF, 0xD9});
+    return outcome;
+}
+
 bool has_runs(const JpegLayout &layout, const uint8_t *data, size_t size, int interval) {
     RunIndex runs;
     return layout.restart_interval == interval && runs.find(layout, data, size, layout.mcu_rows);
@@ -184,9 +223,20 @@ TranscodeResult transcode(const uint8_t *data, size_t size, int run_pixels,
     read_jpeg_layout(data, size, limits, layout);
     const int interval = choose_restart_interval(layout, run_pixels);
     TranscodeResult result;
-    result.outcome = has_runs(layout, data, size, interval)
-                         ? Transcoded::kHasRuns
-                         : recode(data, size, interval, result.bytes);
+    if (has_runs(layout, data, size, interval)) {
+        result.outcome = Transcoded::kHasRuns;
+        return result;
+    }
+    if (has_plain_scan(layout)) {
+        const Recoded outcome = recode_scan(data, size, layout, interval, result);
+        if (outcome == Recoded::kDone) return result;
+        result.bytes.clear();
+        if (outcome == Recoded::kCoefficientRange) {
+            result.outcome = Transcoded::kCoefficientRange;
+            return result;
+        }
+    }
+    result.outcome = recode(data, size, interval, result.bytes);
     return result;
 }
 
