@@ -34,6 +34,8 @@ ORDER = [
     "manifest",
     "lmdb_file",
     "order",
+    "window",
+    "epochs",
     "batches",
     "crop",
     "decode",
