@@ -82,6 +82,10 @@ class Epochs:
             raise OptionError(f"repeats must be 1 or more, found {self.repeats}")
         if self.shuffle not in (True, False, "window"):
             raise OptionError(f"shuffle must be True, False or 'window', found {self.shuffle!r}")
+        if any(stratum.draws < 1 for stratum in self.strata):
+            raise OptionError("an epoch must draw at least one sample from each data set")
+        if self.weights is not None and len(self.strata) > 1:
+            raise OptionError("weights and a mix of data sets exclude each other")
         if self.weights is not None and self.shuffle is not True:
             raise OptionError("weights draw at random; they need shuffle=True")
         if len(self.strata) > 1 and self.shuffle is not True:

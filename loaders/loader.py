@@ -19,12 +19,14 @@ from fastdata.errors import OptionError, StateError
 from fastdata.fill import Filler
 from fastdata.loaders import state
 from fastdata.loaders.choice import Weights, Where, chosen_ids, sample_weights
+from fastdata.loaders.mix import Mix, MixedSource
 from fastdata.loaders.open_source import open_source
 from fastdata.loaders.pipeline import Pipeline, Planned
 from fastdata.loaders.ranks import rank_and_world_size
 from fastdata.loaders.replace import Replacer
 from fastdata.normalize import IMAGENET, Normalization, Normalize
 from fastdata.slots import Ring
+from fastdata.source import Source
 from fastdata.transfer import Transfer, usable_device
 
 
@@ -58,7 +60,7 @@ class Loader:
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | Mix,
         batch_size: int,
         *,
         crop: Crop | None = None,
@@ -85,7 +87,7 @@ class Loader:
         """Open the data set; nothing is read before the first batch is asked for.
 
         Args:
-            path: Folder of tar shards, ``.lmdb`` file, or folder of images.
+            path: Folder of tar shards, ``.lmdb`` file, folder of images, or a :class:`Mix`.
             batch_size: Samples in a batch of this rank.
             crop: ``RandomResizedCrop`` for training; None means ``CenterCrop(224, resize=256)``.
             flip: Probability of a horizontal flip.
@@ -121,12 +123,14 @@ class Loader:
         _check(flip=flip, views=views, threads=threads, prefetch=prefetch, dtype=dtype)
         if on_error not in ("raise", "replace"):
             raise OptionError(f"on_error must be 'raise' or 'replace', found {on_error!r}")
-        self.source = open_source(path)
+        self.source: Source = MixedSource(path) if isinstance(path, Mix) else open_source(path)
         self._crop = crop if crop is not None else CenterCrop(224, resize=256)
         ids = chosen_ids(self.source, where)
         self._epochs = Epochs(
             self.source.fingerprint,
-            (Stratum(ids, len(ids) if draws is None else draws),),
+            self.source.strata(ids, draws)
+            if isinstance(self.source, MixedSource)
+            else (Stratum(ids, len(ids) if draws is None else draws),),
             shuffle,
             seed,
             repeats,
