@@ -25,7 +25,7 @@ class _Sorted:
 
 
 def test_orders_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over classes in a row the full shuffle mixes best, the window less, and packing not at all."""
+    """Over classes in a row the full shuffle mixes best, the window less, the data set not."""
     monkeypatch.setattr(module, "open_source", lambda _: _Sorted())
 
     full, window, packed = mixing("anywhere")
