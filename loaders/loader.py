@@ -3,10 +3,9 @@
 import os
 import weakref
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, NoReturn, Self
 
 import torch
 
@@ -15,19 +14,19 @@ from fastdata.batch import Batch
 from fastdata.batches import BatchPlan
 from fastdata.crop import CenterCrop, Crop
 from fastdata.epochs import Epochs, Shuffle, Stratum
-from fastdata.errors import OptionError, StateError
+from fastdata.errors import OptionError
 from fastdata.fill import Filler
-from fastdata.loaders import state
 from fastdata.loaders.choice import Weights, Where, chosen_ids, sample_weights
 from fastdata.loaders.mix import Mix, MixedSource
 from fastdata.loaders.open_source import open_source
+from fastdata.loaders.passes import Passes
 from fastdata.loaders.pipeline import Pipeline, Planned
 from fastdata.loaders.ranks import rank_and_world_size
 from fastdata.loaders.replace import Replacer
 from fastdata.normalize import IMAGENET, Normalization, Normalize
 from fastdata.slots import Ring
 from fastdata.source import Source
-from fastdata.transfer import Transfer, usable_device
+from fastdata.transfer import InFlight, Transfer, usable_device
 
 
 class Loader:
@@ -142,7 +141,7 @@ class Loader:
             bool(shuffle) if drop_last is None else drop_last,
             *rank_and_world_size(rank, world_size),
         )
-        self._content = {
+        content = {
             "fingerprint": self.source.fingerprint,
             "samples_in_epoch": len(self._epochs),
             "choice": self._epochs.choice,
@@ -186,9 +185,7 @@ class Loader:
             replacer=self._replacer,
             where=str(self.source.path),
         )
-        self._next = (0, 0)  # epoch and first position of the pass that begins next
-        self._at = (0, 0)  # epoch and position behind what was handed out
-        self._pass = 0
+        self._passes = Passes(self._epochs, self._plan, self._pipeline, content)
         self._closed = False
         self._process = os.getpid()
         weakref.finalize(self, self._pipeline.discard)  # so that its threads end with the loader
@@ -200,7 +197,7 @@ class Loader:
     @property
     def epoch(self) -> int:
         """Epoch of the pass that begins next."""
-        return self._next[0]
+        return self._passes.next[0]
 
     @property
     def replaced(self) -> int:
@@ -209,9 +206,7 @@ class Loader:
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the pass that begins next."""
-        if epoch < 0:
-            raise OptionError(f"epoch must be 0 or more, found {epoch}")
-        self._next = self._at = (epoch, 0)
+        self._passes.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loader stands: behind the last batch that was handed out, on all ranks.
@@ -219,7 +214,7 @@ class Loader:
         It is the same on every rank, and small JSON. After the last batch of a pass it is the
         beginning of the next epoch.
         """
-        return state.compose(self._content, *self._at)
+        return self._passes.state_dict()
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], *, override: Collection[str] = ()
@@ -235,14 +230,7 @@ class Loader:
         Raises:
             StateError: It is of another data set or other options, or no state at all.
         """
-        epoch, samples = state.position(state_dict, self._content, override)
-        if samples > len(self._epochs):
-            raise StateError(f"samples is {samples}, an epoch has {len(self._epochs)}")
-        if not len(replace(self._plan, start=samples)):
-            epoch, samples = epoch + 1, 0
-        self._pass += 1
-        self._pipeline.discard()
-        self._next = self._at = (epoch, samples)
+        self._passes.load_state_dict(state_dict, override)
 
     def __iter__(self) -> Iterator[Batch]:
         """Begin a pass; it ends the one before it."""
@@ -250,17 +238,18 @@ class Loader:
             raise OptionError("this loader was closed; make a new one")
         if self._process != os.getpid():
             raise OptionError("a loader's threads do not survive a fork; make it in the child")
-        self._pass += 1
-        epoch, start = self._at = self._next
-        self._next = (epoch, 0)
-        return self._iterate(self._pass, epoch, start)
+        return map(self._batch, self._passes.begin())
 
     def close(self) -> None:
         """End the threads and release the files. Batches that were handed out stay valid."""
         self._closed = True
-        self._pass += 1
+        self._passes.end()
         self._pipeline.close()
         self.source.close()
+
+    def __reduce__(self) -> NoReturn:
+        """Threads and buffers cannot be sent."""
+        raise TypeError("a loader cannot be pickled; make it in the process that uses it")
 
     def __enter__(self) -> Self:
         """Use the loader in a with statement, which closes it."""
@@ -275,47 +264,13 @@ class Loader:
         """Close the loader."""
         self.close()
 
-    def _iterate(self, number: int, epoch: int, start: int) -> Iterator[Batch]:
-        """The batches of pass ``number``."""
-        full = False
-        left = len(replace(self._plan, start=start))
-        try:
-            if not self._pipeline.next_is(epoch, start):
-                self._pipeline.restart(_planned(self._epochs, self._plan, epoch, start))
-            while left:
-                if number != self._pass:
-                    raise RuntimeError("this pass ended: another was begun, or the loader closed")
-                batch, end = self._receive()
-                left -= 1
-                full = not left
-                self._at = (epoch + 1, 0) if full else (epoch, end)
-                if full and self._next == (epoch, 0):
-                    self._next = (epoch + 1, 0)
-                yield batch
-        finally:
-            if number == self._pass and not full:
-                self._pipeline.discard()
-
-    def _receive(self) -> tuple[Batch, int]:
-        """Wait for the next batch; also the position behind it."""
-        planned, arrived = self._pipeline.receive()
+    def _batch(self, received: tuple[Planned, InFlight]) -> Batch:
+        """What the user gets, of what arrived."""
+        planned, arrived = received
         images = self._normalize(arrived.images) if self._normalize else arrived.images
-        batch = Batch(
+        return Batch(
             images, arrived.labels, planned.ids, arrived.valid, self.source.keys, self._views
         )
-        return batch, planned.end
-
-
-def _planned(epochs: Epochs, plan: BatchPlan, epoch: int, start: int) -> Iterator[Planned]:
-    """The batches of a rank from a place on, over all epochs that follow."""
-    while True:
-        rest = replace(plan, start=start)
-        for index in range(len(rest)):
-            positions, valid = rest.positions(index)
-            ids, copies = epochs.draw(positions, epoch)
-            first = start + index * rest.global_batch
-            yield Planned(epoch, first, rest.end(index), positions, ids, copies, valid)
-        epoch, start = epoch + 1, 0
 
 
 def _check(
