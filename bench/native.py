@@ -41,7 +41,9 @@ class MemoryDecoder:
             names = [Path(folder, str(number)) for number in range(len(images))]
             for name, data in zip(names, images, strict=True):
                 name.write_bytes(data)
-            job = self._pool.load(_core().WholeFiles([bytes(name) for name in names]))
+            job = self._pool.load(
+                _core().WholeFiles([bytes(name) for name in names]), keep_going=False
+            )
             _wait(job)
         return job.samples()
 
@@ -57,6 +59,7 @@ class MemoryDecoder:
             plan.cut,
             plan.flip,
             out,
+            keep_going=False,
         )
 
     def finish(self, job: Any) -> None:
@@ -67,8 +70,8 @@ class MemoryDecoder:
 def _wait(job: Any) -> None:
     if not job.wait(_DEADLINE):
         raise TimeoutError(f"no batch within {_DEADLINE:.0f} s")
-    if job.failure() is not None:
-        raise RuntimeError(f"row, kind, message: {job.failure()}")
+    if job.failures():
+        raise RuntimeError(f"row, kind, message: {job.failures()[0]}")
 
 
 def _core() -> Any:

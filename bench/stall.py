@@ -42,13 +42,13 @@ def count(loader: fd.Loader, seconds: float) -> float:
     while time.perf_counter() - start < seconds:
         for _ in range(_CHUNK):
             total += 1
-        loader._pending[0].fill.wait(0)  # noqa: SLF001
+        loader._pipeline.ready()  # noqa: SLF001
     return total / (time.perf_counter() - start)
 
 
 def idle_count(loader: fd.Loader, seconds: float) -> float:
     """The same once the loader has nothing left to do."""
-    while not all(batch.fill.wait(1.0) for batch in loader._pending):  # noqa: SLF001
+    while not all(batch.fill.wait(1.0) for batch in loader._pipeline._begun):  # noqa: SLF001
         pass
     return count(loader, seconds)
 
@@ -67,7 +67,7 @@ def both(loader: fd.Loader, batches: Iterator[fd.Batch], seconds: float) -> tupl
     while time.perf_counter() - start < seconds:
         for _ in range(_CHUNK):
             total += 1
-        if loader._pending[0].fill.wait(0):  # noqa: SLF001 - no wait
+        if loader._pipeline.ready():  # noqa: SLF001 - no wait
             images += len(next(batches).ids)
     passed = time.perf_counter() - start
     return total / passed, images / passed
@@ -95,7 +95,13 @@ class Background:
         unchecked = np.empty(0, np.uint32)
         jobs = [
             self._decoder.fill(
-                self._encoded, self._ids, unchecked, self._ids, self._plan, self._out
+                self._encoded,
+                self._ids,
+                unchecked,
+                self._ids,
+                self._plan,
+                self._out,
+                keep_going=False,
             )
             for _ in range(100)
         ]

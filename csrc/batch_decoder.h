@@ -25,8 +25,8 @@ struct CropItem {
 class FillJob : public Job {
   public:
     FillJob(std::shared_ptr<const ByteSource> source, std::vector<uint32_t> crcs,
-            std::vector<CropItem> items)
-        : Job(items.size()),
+            std::vector<CropItem> items, bool keep_going)
+        : Job(items.size(), keep_going),
           source_(std::move(source)),
           crcs_(std::move(crcs)),
           items_(std::move(items)) {}
@@ -65,8 +65,8 @@ class LoadedSamples : public ByteSource {
 // be planned before the size of the image is known.
 class LoadJob : public Job {
   public:
-    LoadJob(std::shared_ptr<const ByteSource> source, size_t rows)
-        : Job(rows),
+    LoadJob(std::shared_ptr<const ByteSource> source, size_t rows, bool keep_going)
+        : Job(rows, keep_going),
           source_(std::move(source)),
           samples_(std::make_shared<LoadedSamples>(rows)),
           sizes_(rows) {}

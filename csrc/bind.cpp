@@ -116,7 +116,7 @@ class Handle {
 
     void cancel() { job_->cancel(); }
     bool wait(double seconds) { return job_->wait(seconds); }
-    const RowFailure *failure() const { return job_->failure(); }
+    const std::map<size_t, RowFailure> &failures() const { return job_->failures(); }
 
   private:
     std::shared_ptr<Job> job_;
@@ -139,7 +139,7 @@ std::shared_ptr<Handle> fill(Pool &pool, std::shared_ptr<ByteSource> source,
                               const Column<uint32_t> &crcs, const Column<int64_t> &places,
                               const Table<int64_t, 4> &regions, const Table<int64_t, 2> &scaled,
                               const Table<int64_t, 2> &cut, const Column<bool> &flip,
-                              const Pixels &out) {
+                              const Pixels &out, bool keep_going) {
     size_t rows = out.shape(0);
     require(source->rows() >= rows, "the source must have a row for each place of the batch");
     require(crcs.size() == 0 || crcs.size() == rows, "crcs must be empty or one for each place");
@@ -162,25 +162,29 @@ std::shared_ptr<Handle> fill(Pool &pool, std::shared_ptr<ByteSource> source,
         item.out = out.data() + row * out.shape(1) * out.shape(2) * 3;
         items.push_back(item);
     }
-    auto job = std::make_shared<FillJob>(std::move(source), copy(crcs), std::move(items));
+    auto job = std::make_shared<FillJob>(std::move(source), copy(crcs), std::move(items),
+                                         keep_going);
     auto handle = std::make_shared<Handle>(job, out);
     pool.submit(job);
     return handle;
 }
 
-std::shared_ptr<LoadHandle> load(Pool &pool, std::shared_ptr<ByteSource> source) {
+std::shared_ptr<LoadHandle> load(Pool &pool, std::shared_ptr<ByteSource> source,
+                                 bool keep_going) {
     size_t rows = source->rows();
-    auto job = std::make_shared<LoadJob>(std::move(source), rows);
+    auto job = std::make_shared<LoadJob>(std::move(source), rows, keep_going);
     pool.submit(job);
     return std::make_shared<LoadHandle>(job);
 }
 
-nb::object failure(const Handle &job) {
-    const RowFailure *failure = job.failure();
-    if (failure == nullptr) return nb::none();
-    // messages may hold paths, which need not be UTF-8
-    return nb::make_tuple(failure->row, int(failure->kind),
-                          nb::bytes(failure->message.data(), failure->message.size()));
+nb::list failures(const Handle &job) {
+    nb::list found;
+    for (const auto &[row, failure] : job.failures()) {
+        // messages may hold paths, which need not be UTF-8
+        found.append(nb::make_tuple(row, int(failure.kind), nb::bytes(failure.message.data(),
+                                                                      failure.message.size())));
+    }
+    return found;
 }
 
 nb::list image_sizes(const LoadHandle &job) {
@@ -267,6 +271,13 @@ NB_MODULE(_core, m) {
                                                      copy(sizes));
              }),
              "file"_a, "keys"_a, "offsets"_a, "sizes"_a);
+    nb::class_<MixedRows, ByteSource>(m, "MixedRows", "Rows of several sources.")
+        .def(nb::new_([](std::vector<std::shared_ptr<ByteSource>> parts,
+                         const Column<uint32_t> &numbers, const Column<uint32_t> &rows) {
+                 require(numbers.size() == rows.size(), "numbers and rows must have one length");
+                 return std::make_shared<MixedRows>(std::move(parts), copy(numbers), copy(rows));
+             }),
+             "parts"_a, "numbers"_a, "rows"_a);
     nb::class_<WholeFiles, ByteSource>(m, "WholeFiles", "Files by their paths.")
         .def(nb::new_([](const Names &paths) { return std::make_shared<WholeFiles>(copy(paths)); }),
              "paths"_a);
@@ -276,9 +287,10 @@ NB_MODULE(_core, m) {
         .def("cancel", &Handle::cancel, "Start no further row.")
         .def("wait", &Handle::wait, "seconds"_a, nb::call_guard<nb::gil_scoped_release>(),
              "Wait until no thread touches the batch; False if that takes longer.")
-        .def("failure", &failure,
-             nb::sig("def failure(self) -> tuple[int, int, bytes] | None"),
-             "Row, kind and message of the first failure; call it after wait().");
+        .def("failures", &failures,
+             nb::sig("def failures(self) -> list[tuple[int, int, bytes]]"),
+             "Row, kind and message of each failure by row; call it after wait(). There is more "
+             "than the first one only where the job kept going.");
     nb::class_<LoadHandle, Handle>(m, "LoadJob", "Samples being read into memory and probed.")
         .def("samples", &LoadHandle::samples, "What was read, as a source for fill().")
         .def("sizes", &image_sizes, nb::sig("def sizes(self) -> list[tuple[int, int]]"),
@@ -287,8 +299,8 @@ NB_MODULE(_core, m) {
         .def(nb::init<int, int64_t, int, int>(), "threads"_a, "max_pixels"_a, "max_scans"_a,
              "max_segments"_a)
         .def("fill", &fill, "source"_a, "crcs"_a, "places"_a, "regions"_a, "scaled"_a, "cut"_a,
-             "flip"_a, "out"_a.noconvert(),
+             "flip"_a, "out"_a.noconvert(), "keep_going"_a,
              "Decode the crops at `places` of a batch into `out`, which the job keeps alive and the "
              "caller leaves alone until it is done.")
-        .def("load", &load, "source"_a, "Read samples into memory and probe them.");
+        .def("load", &load, "source"_a, "keep_going"_a, "Read samples into memory and probe them.");
 }

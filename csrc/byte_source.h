@@ -104,6 +104,29 @@ class FileRanges : public ByteSource {
     std::vector<uint32_t> sizes_;
 };
 
+// Rows of several sources, for a batch that mixes data sets.
+class MixedRows : public ByteSource {
+  public:
+    // Row i is row `rows[i]` of `parts[numbers[i]]`. Throws std::out_of_range where there is none.
+    MixedRows(std::vector<std::shared_ptr<ByteSource>> parts, std::vector<uint32_t> numbers,
+              std::vector<uint32_t> rows)
+        : parts_(std::move(parts)), numbers_(std::move(numbers)), rows_(std::move(rows)) {
+        for (size_t i = 0; i < numbers_.size(); i++) {
+            if (rows_.at(i) >= parts_.at(numbers_[i])->rows()) throw std::out_of_range("rows");
+        }
+    }
+
+    size_t rows() const override { return numbers_.size(); }
+    Bytes read(size_t row, ReadBuffer &buffer) const override {
+        return parts_[numbers_[row]]->read(rows_[row], buffer);
+    }
+
+  private:
+    std::vector<std::shared_ptr<ByteSource>> parts_;
+    std::vector<uint32_t> numbers_;
+    std::vector<uint32_t> rows_;
+};
+
 // Whole files by their paths.
 class WholeFiles : public ByteSource {
   public:

@@ -226,7 +226,7 @@ uint32_t *BlockReader::read_symbols(const HuffmanLookup &dc_table, const Huffman
         void put(int run, int value) {
             const auto sign = static_cast<uint32_t>(value >> 31);
             const uint32_t magnitude = (static_cast<uint32_t>(value) ^ sign) - sign;
-            const uint32_t size = magnitude ? 32 - static_cast<uint32_t>(__builtin_clz(magnitude)) : 0;
+            const auto size = static_cast<uint32_t>(magnitude ? 32 - __builtin_clz(magnitude) : 0);
             const uint32_t bits = (static_cast<uint32_t>(value) + sign) & ((1u << size) - 1);
             put_symbol(static_cast<uint32_t>(run) << 4 | size, bits & 0xFFFF);
         }

@@ -163,7 +163,7 @@ class Recoder {
           symbols_(thread_symbols) {}
 
     bool prepare();
-    bool read(int interval);
+    Recoded read(int interval);
     void write(int interval, std::vector<uint8_t> &out);
 
   private:
@@ -175,6 +175,7 @@ class Recoder {
     const uint8_t *data_;
     size_t size_;
     size_t at_;
+    int marker_ = 0;  // behind the bytes that were taken last
     HuffmanLookup dc_[4], ac_[4];
     std::vector<Block> blocks_;  // of an MCU
     // Kept by the thread: fresh pages for every image would cost a tenth of the time.
@@ -212,27 +213,27 @@ bool Recoder::prepare() {
 // Takes the next run's bytes without stuffing into run_, and goes past the marker behind it.
 size_t Recoder::unstuff(bool last, int number) {
     uint8_t *out = run_.data();
-    for (int marker = 0; marker == 0;) {
+    for (marker_ = 0; marker_ == 0;) {
         const void *found = std::memchr(data_ + at_, 0xFF, size_ - at_);
         if (!found) damaged("premature end of the image");
         const auto end = static_cast<size_t>(static_cast<const uint8_t *>(found) - data_);
         size_t after = end + 1;
         while (after < size_ && data_[after] == 0xFF) ++after;
         if (after == size_) damaged("premature end of the image");
-        marker = data_[after];
-        const size_t count = end - at_ + (marker == 0);  // 0xff00 is a data byte, 0xff
+        marker_ = data_[after];
+        const size_t count = end - at_ + (marker_ == 0);  // 0xff00 is a data byte, 0xff
         std::memcpy(out, data_ + at_, count);
         out += count;
         at_ = after + 1;
-        if (marker != 0 && !last && marker != 0xD0 + number % 8) {
+        if (marker_ != 0 && !last && marker_ != 0xD0 + number % 8) {
             damaged("a restart marker is missing");
         }
     }
     return static_cast<size_t>(out - run_.data());
 }
 
-// Reads all symbols and counts them; false where baseline has no code for one.
-bool Recoder::read(int interval) {
+// Reads all symbols and counts them.
+Recoded Recoder::read(int interval) {
     const int64_t mcus = int64_t{layout_.mcus_per_row} * layout_.mcu_rows;
     const int64_t source_interval = layout_.restart_interval ? layout_.restart_interval : mcus;
     if (symbols_.size() < 2 * size_) symbols_.resize(2 * size_);
@@ -266,12 +267,16 @@ bool Recoder::read(int interval) {
         }
         if (reader.overran()) damaged("premature end of data segment");
     }
+    if (reader.has_more()) damaged("extraneous bytes before a marker");
+    if (marker_ != 0xD9) return Recoded::kNotThisWay;
     ends_.push_back(static_cast<size_t>(out - symbols_.data()));
     for (int i = 0; i < 4 * 256; ++i) {
         const bool ac = (i / 256) % 2;
-        if (counts_[i] && (ac ? (i & 15) > kMaxAcBits : (i & 255) > kMaxDcBits)) return false;
+        if (counts_[i] && (ac ? (i & 15) > kMaxAcBits : (i & 255) > kMaxDcBits)) {
+            return Recoded::kCoefficientRange;
+        }
     }
-    return true;
+    return Recoded::kDone;
 }
 
 void put_segment(std::vector<uint8_t> &out, uint8_t marker, const std::vector<uint8_t> &content) {
@@ -334,7 +339,9 @@ void Recoder::write(int interval, std::vector<uint8_t> &out) {
         if (std::all_of(counts, counts + 256, [](uint32_t n) { return n == 0; })) continue;
         tables_[table].build(counts, codes_ + 256 * table);
     }
-    for (int i = 0; i < 4 * 256; ++i) bits += uint64_t{counts_[i]} * ((codes_[i] & 0xFF) + (i & 15));
+    for (int i = 0; i < 4 * 256; ++i) {
+        bits += uint64_t{counts_[i]} * ((codes_[i] & 0xFF) + (i & 15));
+    }
     write_headers(interval, out);
     const size_t begin = out.size();
     // every byte may need stuffing; a run adds its last bits and a marker
@@ -361,9 +368,9 @@ Recoded recode_symbols(const jpeg_decompress_struct *info, const JpegLayout &lay
                        std::vector<uint8_t> &out) {
     Recoder recoder(info, layout, data, size);
     if (!recoder.prepare()) return Recoded::kNotThisWay;
-    if (!recoder.read(interval)) return Recoded::kCoefficientRange;
-    recoder.write(interval, out);
-    return Recoded::kDone;
+    const Recoded outcome = recoder.read(interval);
+    if (outcome == Recoded::kDone) recoder.write(interval, out);
+    return outcome;
 }
 
 }  // namespace fastdata

@@ -17,7 +17,7 @@ namespace fastdata {
 enum class Recoded {
     kDone,
     kCoefficientRange,  // a difference or a coefficient has no code in baseline
-    kNotThisWay,        // libjpeg has to read it: tables are missing, or make no code
+    kNotThisWay,        // libjpeg has to read it: tables make no code, or there is no end
 };
 
 // Appends to `out` tables, frame and scan of the image, with runs of `interval` MCUs.

@@ -43,9 +43,8 @@ void Job::run(Worker &worker) {
 
 void Job::fail(size_t row, RowError kind, const char *message) {
     std::lock_guard<std::mutex> lock(mutex_);
-    end_ = std::min(end_, next_);
-    if (!failed_ || row < failure_.row) failure_ = {row, kind, message};
-    failed_ = true;
+    if (!keep_going_) end_ = std::min(end_, next_);
+    failures_[row] = {kind, message};
 }
 
 WorkerPool::WorkerPool(int threads, const JpegLimits &limits) : limits_(limits) {

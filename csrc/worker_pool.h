@@ -3,6 +3,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
@@ -36,16 +37,16 @@ struct Worker {
 enum class RowError : int { kRead, kChecksum, kDecode, kOther };
 
 struct RowFailure {
-    size_t row;
     RowError kind;
     std::string message;
 };
 
-// A number of rows that any thread may work on. They are taken in order, and after a failure no
-// further one is taken: those before it were taken already, so the first failure is always found.
+// A number of rows that any thread may work on. They are taken in order. Unless a job keeps going,
+// no further row is taken after a failure: those before it were taken already, so the first failure
+// is always found.
 class Job {
   public:
-    explicit Job(size_t rows) : end_(rows) {}
+    Job(size_t rows, bool keep_going) : end_(rows), keep_going_(keep_going) {}
     virtual ~Job() = default;
     Job(const Job &) = delete;
     Job &operator=(const Job &) = delete;
@@ -56,8 +57,8 @@ class Job {
     // Waits until no thread touches the job any more; false if that takes longer.
     bool wait(double seconds);
 
-    // The failure of the lowest row, or nullptr; valid after wait() was true.
-    const RowFailure *failure() const { return failed_ ? &failure_ : nullptr; }
+    // Every failure that was met, by row; valid after wait() was true.
+    const std::map<size_t, RowFailure> &failures() const { return failures_; }
 
   private:
     friend class WorkerPool;
@@ -74,8 +75,8 @@ class Job {
     size_t next_ = 0;
     size_t end_;
     size_t busy_ = 0;
-    bool failed_ = false;
-    RowFailure failure_{};
+    bool keep_going_;
+    std::map<size_t, RowFailure> failures_;
 };
 
 class WorkerPool {

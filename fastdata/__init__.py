@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     )
     from fastdata.loaders.datasets import open_dataset as open
     from fastdata.loaders.loader import Loader
+    from fastdata.loaders.mix import Mix
     from fastdata.normalize import IMAGENET, Normalization
     from fastdata.sample import Sample
 
@@ -37,6 +38,7 @@ __all__ = [
     "FolderDataset",
     "LMDBDataset",
     "Loader",
+    "Mix",
     "Normalization",
     "PackReport",
     "RandomResizedCrop",
@@ -55,6 +57,7 @@ _HOMES = {
     "IMAGENET": "normalize",
     "LMDBDataset": "loaders.datasets",
     "Loader": "loaders.loader",
+    "Mix": "loaders.mix",
     "Normalization": "normalize",
     "PackReport": "converters.pack",
     "RandomResizedCrop": "crop",

@@ -51,6 +51,11 @@ class LmdbValues(ByteSource):
 
     def __init__(self, file: LmdbFile, keys: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
 
+class MixedRows(ByteSource):
+    """Rows of several sources."""
+
+    def __init__(self, parts: Sequence[ByteSource], numbers: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], rows: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
 class WholeFiles(ByteSource):
     """Files by their paths."""
 
@@ -67,8 +72,10 @@ class Job:
     def wait(self, seconds: float) -> bool:
         """Wait until no thread touches the batch; False if that takes longer."""
 
-    def failure(self) -> tuple[int, int, bytes] | None:
-        """Row, kind and message of the first failure; call it after wait()."""
+    def failures(self) -> list[tuple[int, int, bytes]]:
+        """
+        Row, kind and message of each failure by row; call it after wait(). There is more than the first one only where the job kept going.
+        """
 
 class LoadJob(Job):
     """Samples being read into memory and probed."""
@@ -84,10 +91,10 @@ class WorkerPool:
 
     def __init__(self, threads: int, max_pixels: int, max_scans: int, max_segments: int) -> None: ...
 
-    def fill(self, source: ByteSource, crcs: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], places: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], regions: Annotated[NDArray[numpy.int64], dict(shape=(None, 4), order='C', device='cpu', writable=False)], scaled: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], cut: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], flip: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None, 3), order='C', device='cpu')]) -> Job:
+    def fill(self, source: ByteSource, crcs: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], places: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], regions: Annotated[NDArray[numpy.int64], dict(shape=(None, 4), order='C', device='cpu', writable=False)], scaled: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], cut: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], flip: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None, 3), order='C', device='cpu')], keep_going: bool) -> Job:
         """
         Decode the crops at `places` of a batch into `out`, which the job keeps alive and the caller leaves alone until it is done.
         """
 
-    def load(self, source: ByteSource) -> LoadJob:
+    def load(self, source: ByteSource, keep_going: bool) -> LoadJob:
         """Read samples into memory and probe them."""

@@ -13,7 +13,9 @@ class Batch:
 
     Attributes:
         images: (N, 3, H, W) in channels_last memory: uint8 in host memory, or normalised floats
-            on the loader's device.
+            on the loader's device. With V views of each sample (V * N, 3, H, W): all first views,
+            then all second ones.
+        views: The V views, each (N, 3, H, W): parts of ``images``.
         labels: (N,) int64, on the device of ``images``.
         ids: (N,) int64, rows in the catalog, in host memory.
         valid: (N,) bool, on the device of ``images``; False where a sample only fills up the
@@ -27,12 +29,14 @@ class Batch:
         ids: npt.NDArray[np.int64],
         valid: torch.Tensor,
         keys: Callable[[npt.NDArray[np.int64]], list[str]],
+        views: int = 1,
     ) -> None:
         """Put a batch together; ``keys`` looks up the names of ids when they are asked for."""
         self.images = images
         self.labels = labels
         self.ids = ids
         self.valid = valid
+        self.views: tuple[torch.Tensor, ...] = images.chunk(views)
         self._keys = keys
 
     @property

@@ -22,7 +22,8 @@ class BatchPlan:
     so that the global order does not depend on the world size and all ranks have equally many
     batches of equal size. With ``drop_last`` an incomplete global batch is left out. Without it
     each rank gets ceil(rest / W) places of it; places beyond the last sample repeat the first
-    samples and are marked invalid. A single rank is never padded.
+    samples and are marked invalid. A single rank is never padded. The rest of an epoch that was
+    interrupted is planned from its first position on, ``start``, in the same way.
 
     Attributes:
         samples: Samples in the epoch.
@@ -30,6 +31,7 @@ class BatchPlan:
         drop_last: Leave out the incomplete global batch.
         rank: This rank, from 0.
         world_size: Number of ranks.
+        start: First position; those before it were handed out already.
 
     Raises:
         OptionError: A number is out of range, or no batch is left.
@@ -40,6 +42,7 @@ class BatchPlan:
     drop_last: bool
     rank: int = 0
     world_size: int = 1
+    start: int = 0
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -49,7 +52,9 @@ class BatchPlan:
             raise OptionError(
                 f"rank must lie in [0, world_size), found rank {self.rank} of {self.world_size}"
             )
-        if len(self) == 0:
+        if not 0 <= self.start <= self.samples:
+            raise OptionError(f"start must lie in [0, {self.samples}], found {self.start}")
+        if self.start == 0 and len(self) == 0:
             ranks = f" on each of {self.world_size} ranks" if self.world_size > 1 else ""
             raise OptionError(
                 f"{self.samples} samples make no batch of {self.batch_size}{ranks}; "
@@ -63,13 +68,17 @@ class BatchPlan:
 
     def __len__(self) -> int:
         """Batches of this rank, the same on every rank."""
-        whole, rest = divmod(self.samples, self.global_batch)
+        whole, rest = divmod(self.samples - self.start, self.global_batch)
         return whole + (rest > 0 and not self.drop_last)
 
     def positions(self, index: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         """Positions of batch ``index`` and which of them are valid, both of shape (N,)."""
-        start = index * self.global_batch
+        start = self.start + index * self.global_batch
         rest = min(self.samples - start, self.global_batch)
         places = -(-rest // self.world_size)
         positions = start + self.rank + self.world_size * np.arange(places, dtype=np.int64)  # (N,)
         return positions % self.samples, positions < self.samples
+
+    def end(self, index: int) -> int:
+        """Position behind batch ``index`` of all ranks."""
+        return min(self.start + (index + 1) * self.global_batch, self.samples)

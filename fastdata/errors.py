@@ -10,7 +10,9 @@
     |   |-- ManifestError    dataset.json
     |   |-- CatalogError     the catalog
     |   |-- ShardError       a shard is missing, truncated, or of another size
-    |   `-- SampleError      one sample's bytes do not match their CRC32C
+    |   |-- SampleError      one sample's bytes do not match their CRC32C
+    |   `-- BudgetError      more bad samples than on_error="replace" may replace
+    |-- StateError           a loader's state that does not fit it                   (ValueError)
     |-- DecodeError          one image that cannot be decoded                      (ValueError)
     |-- StalledError         a batch that does not arrive                          (TimeoutError)
     `-- MissingExtraError    an optional package that is not installed             (ImportError)
@@ -61,6 +63,14 @@ class ShardError(CorruptError):
 
 class SampleError(CorruptError):
     """The bytes of one sample do not match their CRC32C."""
+
+
+class BudgetError(CorruptError):
+    """More samples are bad than ``on_error="replace"`` may replace."""
+
+
+class StateError(FastdataError, ValueError):
+    """The state of a loader is unreadable, or is of another data set or other options."""
 
 
 class DecodeError(FastdataError, ValueError):

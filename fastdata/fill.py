@@ -9,7 +9,7 @@ sample.
 
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,25 @@ Pixels = npt.NDArray[np.uint8]
 
 _JPEG = FORMATS.index("jpeg")
 _FORMAT = 0xFF  # bits of a row's flags
+
+
+class Work(NamedTuple):
+    """What belongs into a batch.
+
+    Attributes:
+        epoch: Epoch, which keys the crops.
+        ids: (N,) int64 samples.
+        keys: (N,) int64 of their crops; see :func:`fastdata.epochs.augmentation_keys`.
+    """
+
+    epoch: int
+    ids: Ids
+    keys: npt.NDArray[np.int64]
+
+    def at(self, place: int) -> "Work":
+        """One sample of it."""
+        one = slice(place, place + 1)
+        return Work(self.epoch, self.ids[one], self.keys[one])
 
 
 class Part(Protocol):
@@ -82,7 +101,15 @@ class Filler:
     """Fills batches from one source, in the order of submission."""
 
     def __init__(
-        self, source: Source, crop: Crop, *, flip: float, seed: int, threads: int, ahead: int
+        self,
+        source: Source,
+        crop: Crop,
+        *,
+        flip: float,
+        seed: int,
+        threads: int,
+        ahead: int,
+        keep_going: bool = False,
     ) -> None:
         """Prepare; Python's threads start when they are first needed.
 
@@ -93,43 +120,50 @@ class Filler:
             seed: Keys the crops.
             threads: Decoding threads.
             ahead: Most batches under way at a time.
+            keep_going: Fill the rest of a batch after a sample that failed, so that
+                :meth:`Filling.failures` names them all.
         """
         self._source = source
         self._crop = crop
         self._flip = flip
         self._seed = seed
+        self._keep_going = keep_going
         native = core()
         self._native = None if native is None else NativeDecoder(native, source, threads)
         self._batches = ThreadPoolExecutor(ahead, thread_name_prefix="fastdata-batch")
         self._samples = ThreadPoolExecutor(threads, thread_name_prefix="fastdata-decode")
 
-    def submit(self, epoch: int, ids: Ids, out: Pixels) -> Filling:
+    def submit(self, work: Work, out: Pixels) -> Filling:
         """Begin to fill a batch; returns at once.
 
         Args:
-            epoch: Epoch, which keys the crops.
-            ids: (N,) samples.
+            work: What belongs into it.
             out: (N, h, w, 3) uint8, C-contiguous, not touched by anybody else until the end.
         """
+        ids = work.ids
         rows = self._source.rows(ids)
         sizes = np.stack([rows["width"], rows["height"]], axis=1).astype(np.int64)  # (N, 2)
         filling = Filling(rows["label"].astype(np.int64))
         places = np.arange(len(ids))
         if self._native is None:
-            plan = self._plan(sizes, ids, epoch) if sizes.all() else None
-            self._decode_here(filling, epoch, ids, places, plan, out)
+            plan = self._plan(sizes, work) if sizes.all() else None
+            self._decode_here(filling, work, places, plan, out)
         elif sizes.all():
             jpeg = (rows["flags"] & _FORMAT) == _JPEG
             encoded = self._native.encoded(ids, rows)
             crcs = np.ascontiguousarray(rows["crc"]) if self._source.has_checksums else _NONE
-            plan = self._plan(sizes, ids, epoch)
-            filling.add(self._native.fill(encoded, ids, crcs, places[jpeg], plan, out))
-            self._decode_here(filling, epoch, ids, places[~jpeg], plan, out)
+            plan = self._plan(sizes, work)
+            job = self._native.fill(
+                encoded, ids, crcs, places[jpeg], plan, out, keep_going=self._keep_going
+            )
+            filling.add(job)
+            self._decode_here(filling, work, places[~jpeg], plan, out)
         else:  # a folder's sizes are only known from the files themselves
-            loading = self._native.load(self._native.encoded(ids, rows), ids)
+            encoded = self._native.encoded(ids, rows)
+            loading = self._native.load(encoded, ids, keep_going=self._keep_going)
             filling.add(loading)
-            planned = self._batches.submit(self._fill_loaded, filling, loading, epoch, ids, out)
-            filling.add(_Futures({0: planned}))
+            planned = self._batches.submit(self._fill_loaded, filling, loading, work, out)
+            filling.add(_Futures({_ALL: planned}))
         return filling
 
     def close(self) -> None:
@@ -138,53 +172,53 @@ class Filler:
         self._samples.shutdown(wait=True, cancel_futures=True)
         self._native = None
 
-    def _fill_loaded(
-        self, filling: Filling, loading: NativeJob, epoch: int, ids: Ids, out: Pixels
-    ) -> None:
+    def _fill_loaded(self, filling: Filling, loading: NativeJob, work: Work, out: Pixels) -> None:
         """Plan the crops of a folder's images once they are in memory, and begin to decode them."""
         while not loading.wait(_SECONDS):
             pass
-        if loading.failures() or self._native is None:  # or closed meanwhile
+        failed = list(loading.failures())
+        if self._native is None or (failed and not self._keep_going):  # None: closed meanwhile
             return
         sizes = np.array(loading.sizes(), np.int64)  # (N, 2), zeros for what is no JPEG
-        places, jpeg = np.arange(len(ids)), sizes[:, 0] > 0
-        plan = self._plan(np.maximum(sizes, 1), ids, epoch)
-        filling.add(self._native.fill(loading.samples(), ids, _NONE, places[jpeg], plan, out))
-        self._decode_here(filling, epoch, ids, places[~jpeg], None, out)
+        jpeg = np.flatnonzero(sizes[:, 0] > 0)
+        others = np.setdiff1d(np.flatnonzero(sizes[:, 0] == 0), failed)
+        plan = self._plan(np.maximum(sizes, 1), work)
+        job = self._native.fill(
+            loading.samples(), work.ids, _NONE, jpeg, plan, out, keep_going=self._keep_going
+        )
+        filling.add(job)
+        self._decode_here(filling, work, others, None, out)
 
     def _decode_here(
         self,
         filling: Filling,
-        epoch: int,
-        ids: Ids,
+        work: Work,
         places: Places,
         plan: CropPlan | None,
         out: Pixels,
     ) -> None:
         """Begin to decode the given places on Python's threads; without a plan, each by itself."""
         futures = {
-            place: self._samples.submit(self._decode_sample, epoch, ids, plan, place, out[place])
+            place: self._samples.submit(self._decode_sample, work, plan, place, out[place])
             for place in places.tolist()
         }
         if futures:
             filling.add(_Futures(futures))
 
-    def _decode_sample(
-        self, epoch: int, ids: Ids, plan: CropPlan | None, place: int, out: Pixels
-    ) -> None:
-        one = ids[place : place + 1]
-        data = self._source.read(int(one[0]))
+    def _decode_sample(self, work: Work, plan: CropPlan | None, place: int, out: Pixels) -> None:
+        one = work.at(place)
+        data = self._source.read(int(one.ids[0]))
         try:
             if plan is None:
                 info = probe(data)
-                plan, place = self._plan(np.array([[info.width, info.height]]), one, epoch), 0
+                plan, place = self._plan(np.array([[info.width, info.height]]), one), 0
             decode_crop(data, plan, place, out)
         except DecodeError as error:
-            (key,) = self._source.keys(one)
+            (key,) = self._source.keys(one.ids)
             raise DecodeError(f"{self._source.path}: sample {key!r}: {error}") from error
 
-    def _plan(self, sizes: npt.NDArray[np.int64], ids: Ids, epoch: int) -> CropPlan:
-        return self._crop.plan(sizes, ids, seed=self._seed, epoch=epoch, flip=self._flip)
+    def _plan(self, sizes: npt.NDArray[np.int64], work: Work) -> CropPlan:
+        return self._crop.plan(sizes, work.keys, seed=self._seed, epoch=work.epoch, flip=self._flip)
 
 
 class _Futures:
@@ -208,4 +242,5 @@ class _Futures:
 
 
 _NONE = np.empty(0, np.uint32)
+_ALL = -1  # the place of a failure that is the whole batch's
 _SECONDS = 60.0  # between looks at a job, whose end wakes the waiter by itself

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastdata.crop import CropPlan
-from fastdata.errors import DecodeError, FastdataError, SampleError
+from fastdata.errors import DecodeError, FastdataError, SampleError, ShardError
 from fastdata.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS
 from fastdata.source import Ids, Source
 
@@ -16,7 +16,7 @@ Places = npt.NDArray[np.int64]
 Failures = dict[int, BaseException]
 """What went wrong, by place in the batch."""
 
-_ERRORS = (SampleError, SampleError, DecodeError, FastdataError)  # by the core's RowError
+_ERRORS = (ShardError, SampleError, DecodeError, FastdataError)  # by the core's RowError
 
 
 class NativeDecoder:
@@ -32,9 +32,9 @@ class NativeDecoder:
         """Where the encoded bytes of N samples are, for :meth:`load` and :meth:`fill`."""
         return self._source.encoded(self._core, ids, rows)
 
-    def load(self, encoded: Any, ids: Ids) -> "NativeJob":
+    def load(self, encoded: Any, ids: Ids, *, keep_going: bool) -> "NativeJob":
         """Begin to read samples whose sizes are unknown."""
-        return NativeJob(self._pool.load(encoded), self._source, ids)
+        return NativeJob(self._pool.load(encoded, keep_going), self._source, ids)
 
     def fill(
         self,
@@ -44,6 +44,8 @@ class NativeDecoder:
         places: Places,
         plan: CropPlan,
         out: npt.NDArray[np.uint8],
+        *,
+        keep_going: bool,
     ) -> "NativeJob":
         """Begin to decode the JPEGs at ``places`` of a batch.
 
@@ -54,9 +56,10 @@ class NativeDecoder:
             places: (M,) places of the batch to fill.
             plan: Crops of all N samples.
             out: (N, h, w, 3) uint8, which the job keeps alive.
+            keep_going: Go on with the others after a sample that failed.
         """
         job = self._pool.fill(
-            encoded, crcs, places, plan.source, plan.scaled, plan.cut, plan.flip, out
+            encoded, crcs, places, plan.source, plan.scaled, plan.cut, plan.flip, out, keep_going
         )
         return NativeJob(job, self._source, ids[places], places)
 
@@ -80,14 +83,14 @@ class NativeJob:
         return bool(self._job.wait(seconds))
 
     def failures(self) -> Failures:
-        """The failure of its first sample that failed, if any did, once :meth:`wait` was true."""
-        failure = self._job.failure()
-        if failure is None:
-            return {}
-        row, kind, message = failure
-        (key,) = self._source.keys(self._ids[row : row + 1])
-        text = f"{self._source.path}: sample {key!r}: {os.fsdecode(message)}"
-        return {row if self._places is None else int(self._places[row]): _ERRORS[kind](text)}
+        """What went wrong, once :meth:`wait` was true."""
+        failures: Failures = {}
+        for row, kind, message in self._job.failures():
+            (key,) = self._source.keys(self._ids[row : row + 1])
+            text = f"{self._source.path}: sample {key!r}: {os.fsdecode(message)}"
+            place = row if self._places is None else int(self._places[row])
+            failures[place] = _ERRORS[kind](text)
+        return failures
 
     def samples(self) -> Any:
         """What :meth:`NativeDecoder.load` read, as ``encoded`` for :meth:`NativeDecoder.fill`."""

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fastdata.converters.pack import PackPlan, PackReport
     from fastdata.converters.problems import VerifyReport
     from fastdata.loaders.export import ExportReport
+    from fastdata.loaders.mixing import Mixing
     from fastdata.report.sheet import Sheet
 
 Rows = Mapping[str, object]
@@ -52,6 +53,15 @@ def dataset_rows(facts: Mapping[str, Any]) -> Rows:
     rows.update({f"option {name}": value for name, value in facts.get("options", {}).items()})
     rows.update({name: reasons(facts.get(name, {})) for name in _COUNTS})
     return {name.replace("_", " "): value for name, value in rows.items() if value not in ([], "")}
+
+
+def mixing_rows(orders: "Sequence[Mixing]") -> Rows:
+    """How the orders mix, for people."""
+    return {
+        row.order: f"{row.labels:.1f} labels in a batch of 256, {row.neighbours:.1%} of samples "
+        f"beside one within 256 places, 8,192 samples from {row.span:.1%} of the data set"
+        for row in orders
+    }
 
 
 def pack_rows(report: "PackReport") -> Rows:

@@ -26,22 +26,30 @@ class Ring:
         self._shape = shape
         self._spare = spare
         self._pinned = pinned
-        # SimpleQueue.put may be called from a finalizer that interrupts a put or get
-        self._free: queue.SimpleQueue[torch.Tensor] = queue.SimpleQueue()
+        self._lent: dict[int, tuple[weakref.ref[npt.NDArray[np.uint8]], torch.Tensor]] = {}
+        self._ended: queue.SimpleQueue[weakref.ref[npt.NDArray[np.uint8]]] = queue.SimpleQueue()
+        self._free: list[torch.Tensor] = []
 
     def lend(self) -> npt.NDArray[np.uint8]:
         """A buffer of the ring's shape, of unspecified content.
 
         Views of the array, and tensors made from it, keep it lent.
         """
-        try:
-            memory = self._free.get_nowait()
-        except queue.Empty:
+        self._take_back()
+        if self._free:
+            memory = self._free.pop()
+        else:
             memory = torch.empty(self._shape, dtype=torch.uint8, pin_memory=self._pinned)
         lease = memory.numpy()  # a new object each time: its end is the end of this lending
-        weakref.finalize(lease, self._take_back, memory).atexit = False
+        # No Python runs at its end, only a method written in C: a Ctrl-C that Python notices while
+        # it runs a callback is printed and lost.
+        end = weakref.ref(lease, self._ended.put)
+        self._lent[id(end)] = end, memory
         return np.asarray(lease, np.uint8)
 
-    def _take_back(self, memory: torch.Tensor) -> None:
-        if self._free.qsize() < self._spare:
-            self._free.put(memory)
+    def _take_back(self) -> None:
+        """Make what came back free again; beyond the spare ones it goes to the system."""
+        while not self._ended.empty():
+            _, memory = self._lent.pop(id(self._ended.get_nowait()))
+            if len(self._free) < self._spare:
+                self._free.append(memory)

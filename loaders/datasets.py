@@ -4,20 +4,21 @@ The fast way to train is :class:`fastdata.Loader`; these are for ``torch.utils.d
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import torch
-import torch.distributed
 from torch.utils.data import IterableDataset, get_worker_info
 
 from fastdata import order
 from fastdata.decode import decode
 from fastdata.errors import DecodeError, OptionError
+from fastdata.loaders import state
 from fastdata.loaders.folder_reader import FolderSource
 from fastdata.loaders.lmdb_reader import LMDBSource
 from fastdata.loaders.open_source import AnySource, open_source, source_class
+from fastdata.loaders.ranks import rank_and_world_size
 from fastdata.loaders.tar_reader import TarSource
 from fastdata.sample import Sample
 
@@ -36,6 +37,9 @@ class SampleDataset(IterableDataset[Any]):
     ``DataLoader(dataset, batch_size=None, num_workers=K)`` yields the same batches in the same
     order for any K. If DataLoader batches instead, each worker ends with a short batch of its own,
     and ``len`` of the DataLoader, which assumes one short batch in all, is too low.
+
+    ``torchdata``'s StatefulDataLoader saves and restores it by :meth:`state_dict`, with the same
+    number of workers.
 
     Attributes:
         source: The data set itself: ``source.classes``, ``source.labels()``, random access.
@@ -74,10 +78,7 @@ class SampleDataset(IterableDataset[Any]):
         """
         if batch_size is not None and batch_size < 1:
             raise OptionError(f"batch_size must be 1 or more, found {batch_size}")
-        if (rank is None) != (world_size is None):
-            raise OptionError("rank and world_size go together; give both or neither")
-        if rank is not None and world_size is not None and not 0 <= rank < world_size:
-            raise OptionError(f"rank must lie in [0, world_size), found {rank} of {world_size}")
+        rank_and_world_size(rank, world_size)
         self.source = self._open(path)
         self._decode = decode
         self._transform = transform
@@ -85,6 +86,8 @@ class SampleDataset(IterableDataset[Any]):
         self._seed = seed
         self._batch_size = batch_size
         self._ranks = None if rank is None or world_size is None else (rank, world_size)
+        self._done = 0  # samples, or batches, that this process has yielded in the pass
+        self._resumed = False
         # in shared memory, so that workers that live for many epochs see it change
         self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()
 
@@ -94,6 +97,20 @@ class SampleDataset(IterableDataset[Any]):
             raise OptionError(f"epoch must be 0 or more, found {epoch}")
         self._epoch.fill_(epoch)
 
+    def state_dict(self) -> dict[str, Any]:
+        """Where the pass of this process, the main one or a worker, stands: small JSON."""
+        return state.compose(self._content(), int(self._epoch), self._done)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Make the next pass go on where a state was taken, in a worker of the same number.
+
+        Raises:
+            StateError: It is of another data set, other options, or another number of workers.
+        """
+        epoch, self._done = state.position(state_dict, self._content(), ())
+        self.set_epoch(epoch)
+        self._resumed = True
+
     def __len__(self) -> int:
         """Samples of this rank, or its batches where ``batch_size`` is given."""
         samples = len(self._positions())
@@ -101,22 +118,41 @@ class SampleDataset(IterableDataset[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         """Begin a pass over the part of this rank and worker."""
-        positions = self._positions()
-        info = get_worker_info()
-        worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
+        worker, workers = _worker()
         epoch = int(self._epoch)
+        self._done, self._resumed = (self._done if self._resumed else 0), False
         if self._batch_size is None:
-            mine = positions[worker::workers]
-            for start in range(0, len(mine), _AHEAD):
-                yield from self._samples(mine[start : start + _AHEAD], epoch)
+            mine = self._positions()[worker::workers]
+            for start in range(self._done, len(mine), _AHEAD):
+                for sample in self._samples(mine[start : start + _AHEAD], epoch):
+                    self._done += 1
+                    yield sample
         else:
-            step = self._batch_size
-            for start in range(worker * step, len(positions), workers * step):
-                yield list(self._samples(positions[start : start + step], epoch))
+            positions, step = self._positions(), self._batch_size
+            first = (worker + self._done * workers) * step
+            for start in range(first, len(positions), workers * step):
+                batch = list(self._samples(positions[start : start + step], epoch))
+                self._done += 1
+                yield batch
 
     def __getstate__(self) -> dict[str, Any]:
         """Take the rank along to a spawned worker, where torch.distributed is not initialised."""
         return {**self.__dict__, "_ranks": self._rank_and_world_size()}
+
+    def _content(self) -> dict[str, object]:
+        """What decides which samples this process yields."""
+        rank, world_size = self._rank_and_world_size()
+        worker, workers = _worker()
+        return {
+            "fingerprint": self.source.fingerprint,
+            "shuffle": self._shuffle,
+            "seed": self._seed,
+            "batch_size": self._batch_size,
+            "rank": rank,
+            "world_size": world_size,
+            "worker": worker,
+            "workers": workers,
+        }
 
     def _positions(self) -> range:
         """Positions of this rank in the epoch's order."""
@@ -143,11 +179,13 @@ class SampleDataset(IterableDataset[Any]):
         return sample if self._transform is None else self._transform(sample)
 
     def _rank_and_world_size(self) -> tuple[int, int]:
-        if self._ranks is not None:
-            return self._ranks
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            return torch.distributed.get_rank(), torch.distributed.get_world_size()
-        return 0, 1
+        return rank_and_world_size(*(self._ranks or (None, None)))
+
+
+def _worker() -> tuple[int, int]:
+    """Number of this worker of a DataLoader, and of how many; 0 of 1 in the main process."""
+    info = get_worker_info()
+    return (0, 1) if info is None else (info.id, info.num_workers)
 
 
 class TarDataset(SampleDataset):

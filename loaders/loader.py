@@ -1,45 +1,32 @@
 """Batches for training: the fast way through a data set."""
 
 import os
-import time
 import weakref
-from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Literal, NoReturn, Self
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
-from fastdata import cores, order
+from fastdata import cores
 from fastdata.batch import Batch
 from fastdata.batches import BatchPlan
 from fastdata.crop import CenterCrop, Crop
-from fastdata.errors import OptionError, StalledError
-from fastdata.fill import Filler, Filling
+from fastdata.epochs import Epochs, Shuffle, Stratum
+from fastdata.errors import OptionError
+from fastdata.fill import Filler
+from fastdata.loaders.choice import Weights, Where, chosen_ids, sample_weights
+from fastdata.loaders.mix import Mix, MixedSource
 from fastdata.loaders.open_source import open_source
+from fastdata.loaders.passes import Passes
+from fastdata.loaders.pipeline import Pipeline, Planned
+from fastdata.loaders.ranks import rank_and_world_size
+from fastdata.loaders.replace import Replacer
 from fastdata.normalize import IMAGENET, Normalization, Normalize
 from fastdata.slots import Ring
-from fastdata.source import Ids
+from fastdata.source import Source
 from fastdata.transfer import InFlight, Transfer, usable_device
-
-_DEADLINE = 600.0  # seconds; far beyond any decode, so that only hanging storage meets it
-_LOOK = 0.2  # seconds between two looks at pending signals: Ctrl-C must end a wait
-
-
-@dataclass
-class _Pending:
-    """A batch that was begun ahead of time."""
-
-    epoch: int
-    number: int
-    ids: Ids
-    lease: npt.NDArray[np.uint8]  # (N, H, W, 3)
-    valid: npt.NDArray[np.bool_]  # (N,)
-    fill: Filling
-    arriving: InFlight | None = None
 
 
 class Loader:
@@ -54,6 +41,15 @@ class Loader:
     to the next epoch; ``break`` ends a pass, and the next one starts the same epoch anew. One pass
     is under way at a time: starting another ends the one before it.
 
+    Under torch.distributed each rank gets its even share of every global batch of ``batch_size``
+    times world size samples, equally many batches of equal size, always. Without ``drop_last`` the
+    last global batch is filled up where the ranks cannot share it evenly, and the places that fill
+    it have ``batch.valid`` False: counting only valid ones counts each sample exactly once.
+
+    :meth:`state_dict` says where the loader stands, as small JSON: what was handed out, not what
+    was read ahead. A loader of another process, with another world size, batch size or number of
+    threads, goes on from it with the same samples and pixels in the same order.
+
     Threads read and decode the next batches while the current one is used, also across the end of
     an epoch. A batch is never overwritten while a tensor or array of it is alive.
 
@@ -63,14 +59,24 @@ class Loader:
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | Mix,
         batch_size: int,
         *,
         crop: Crop | None = None,
         flip: float = 0.0,
-        shuffle: bool = True,
+        views: int = 1,
+        shuffle: Shuffle = True,
         seed: int = 0,
+        where: Where | None = None,
+        weights: Weights | None = None,
+        draws: int | None = None,
+        repeats: int = 1,
         drop_last: bool | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        on_error: Literal["raise", "replace"] = "raise",
+        error_budget: float = 0.001,
+        quarantine: str | os.PathLike[str] = "quarantine.jsonl",
         device: str | torch.device | None = None,
         normalize: Normalization | None = IMAGENET,
         dtype: torch.dtype = torch.float32,
@@ -80,13 +86,28 @@ class Loader:
         """Open the data set; nothing is read before the first batch is asked for.
 
         Args:
-            path: Folder of tar shards, ``.lmdb`` file, or folder of images.
-            batch_size: Samples in a batch.
+            path: Folder of tar shards, ``.lmdb`` file, folder of images, or a :class:`Mix`.
+            batch_size: Samples in a batch of this rank.
             crop: ``RandomResizedCrop`` for training; None means ``CenterCrop(224, resize=256)``.
             flip: Probability of a horizontal flip.
-            shuffle: A new order in each epoch; without it, the order of the data set.
+            views: Crops of each sample, for contrastive learning; see :class:`Batch`.
+            shuffle: A new order in each epoch: True mixes all samples, ``"window"`` reads nearly
+                sequentially and mixes within windows; False keeps the order of the data set.
             seed: Keys order, crops and flips.
-            drop_last: Leave out an incomplete last batch; None means when shuffling.
+            where: Only these samples: a function of the catalog's rows, booleans, or ids; see
+                :func:`fastdata.loaders.choice.chosen_ids`.
+            weights: Draw with replacement, by these weights: one for each chosen sample, or for
+                each class by its name.
+            draws: Samples in an epoch; None means as many as were chosen. Without weights, whole
+                rounds through all of them and a random rest.
+            repeats: Times that each sample comes in a row, each augmented differently.
+            drop_last: Leave out an incomplete last global batch; None means when shuffling.
+            rank: This rank; None takes it from torch.distributed where that is initialised.
+            world_size: Number of ranks; None likewise.
+            on_error: By default a bad sample is an error; ``"replace"`` puts another one in its
+                place, and writes it down.
+            error_budget: Share of samples that may be replaced before that is an error.
+            quarantine: File that a line of JSON for each replaced sample is appended to.
             device: Where batches go, normalised. None leaves them in host memory as uint8.
             normalize: Mean and standard deviation; None leaves uint8 pixels also on a device.
             dtype: Floating-point type of normalised images.
@@ -98,54 +119,118 @@ class Loader:
             CorruptError: It is damaged.
             OptionError: An argument is out of range.
         """
-        _check(flip=flip, threads=threads, prefetch=prefetch, dtype=dtype)
-        self.source = open_source(path)
+        _check(flip=flip, views=views, threads=threads, prefetch=prefetch, dtype=dtype)
+        if on_error not in ("raise", "replace"):
+            raise OptionError(f"on_error must be 'raise' or 'replace', found {on_error!r}")
+        self.source: Source = MixedSource(path) if isinstance(path, Mix) else open_source(path)
         self._crop = crop if crop is not None else CenterCrop(224, resize=256)
-        self._shuffle = shuffle
-        self._seed = seed
-        self._prefetch = prefetch
-        self._plan = BatchPlan(
-            len(self.source), batch_size, shuffle if drop_last is None else drop_last
+        ids = chosen_ids(self.source, where)
+        self._epochs = Epochs(
+            self.source.fingerprint,
+            self.source.strata(ids, draws)
+            if isinstance(self.source, MixedSource)
+            else (Stratum(ids, len(ids) if draws is None else draws),),
+            shuffle,
+            seed,
+            repeats,
+            sample_weights(self.source, ids, weights),
         )
+        self._plan = BatchPlan(
+            len(self._epochs),
+            batch_size,
+            bool(shuffle) if drop_last is None else drop_last,
+            *rank_and_world_size(rank, world_size),
+        )
+        content = {
+            "fingerprint": self.source.fingerprint,
+            "samples_in_epoch": len(self._epochs),
+            "choice": self._epochs.choice,
+            "shuffle": shuffle,
+            "seed": seed,
+            "repeats": repeats,
+            "drop_last": self._plan.drop_last,
+            "crop": repr(self._crop),
+            "flip": flip,
+            "views": views,
+        }
+        self._views = views
         self._device = None if device is None else usable_device(device)
         self._normalize: Normalize | None = None
         if self._device is not None and normalize is not None:
             self._normalize = Normalize(normalize, dtype=dtype, device=self._device)
-        self._ring = Ring(
-            (min(batch_size, len(self.source)), *self._crop.shape, 3),
-            spare=prefetch + 2,
-            pinned=self._device is not None and self._device.type == "cuda",
-        )
-        self._transfer = Transfer(self._device or torch.device("cpu"))
-        self._filler = Filler(
+        filler = Filler(
             self.source,
             self._crop,
             flip=flip,
             seed=seed,
             threads=cores.decode_threads() if threads is None else threads,
             ahead=prefetch + 1,
+            keep_going=on_error == "replace",
         )
-        self._pending: deque[_Pending] = deque()
-        self._epoch = 0
-        self._pass = 0
+        self._replacer: Replacer | None = None
+        if on_error == "replace":
+            self._replacer = Replacer(
+                self.source, self._epochs, filler, error_budget, Path(quarantine)
+            )
+        self._pipeline = Pipeline(
+            filler,
+            Ring(
+                (views * min(batch_size, len(self._epochs)), *self._crop.shape, 3),
+                spare=prefetch + 2,
+                pinned=self._device is not None and self._device.type == "cuda",
+            ),
+            Transfer(self._device or torch.device("cpu")),
+            views=views,
+            prefetch=prefetch,
+            replacer=self._replacer,
+            where=str(self.source.path),
+        )
+        self._passes = Passes(self._epochs, self._plan, self._pipeline, content)
         self._closed = False
         self._process = os.getpid()
-        weakref.finalize(self, _cancel, self._pending)  # so that its threads end with the loader
+        weakref.finalize(self, self._pipeline.discard)  # so that its threads end with the loader
 
     def __len__(self) -> int:
-        """Batches in a pass."""
+        """Batches in a full pass, the same on every rank."""
         return len(self._plan)
 
     @property
     def epoch(self) -> int:
         """Epoch of the pass that begins next."""
-        return self._epoch
+        return self._passes.next[0]
+
+    @property
+    def replaced(self) -> int:
+        """Bad samples that this rank has replaced so far."""
+        return 0 if self._replacer is None else self._replacer.replaced
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the pass that begins next."""
-        if epoch < 0:
-            raise OptionError(f"epoch must be 0 or more, found {epoch}")
-        self._epoch = epoch
+        self._passes.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader stands: behind the last batch that was handed out, on all ranks.
+
+        It is the same on every rank, and small JSON. After the last batch of a pass it is the
+        beginning of the next epoch.
+        """
+        return self._passes.state_dict()
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], *, override: Collection[str] = ()
+    ) -> None:
+        """Make the next pass go on where a state was taken; a pass under way ends.
+
+        World size, batch size, threads and device may be others than they were.
+
+        Args:
+            state_dict: From :meth:`state_dict`, perhaps by way of JSON.
+            override: Names of fields that may differ, for example ``["crop"]``.
+
+        Raises:
+            StateError: It is of another data set or other options, or no state at all.
+        """
+        self._passes.load_state_dict(state_dict, override)
 
     def __iter__(self) -> Iterator[Batch]:
         """Begin a pass; it ends the one before it."""
@@ -153,17 +238,18 @@ class Loader:
             raise OptionError("this loader was closed; make a new one")
         if self._process != os.getpid():
             raise OptionError("a loader's threads do not survive a fork; make it in the child")
-        self._pass += 1
-        return self._iterate(self._pass, self._epoch)
+        return map(self._batch, self._passes.begin())
 
     def close(self) -> None:
         """End the threads and release the files. Batches that were handed out stay valid."""
         self._closed = True
-        self._pass += 1
-        self._discard()
-        self._filler.close()
-        self._transfer.close()
+        self._passes.end()
+        self._pipeline.close()
         self.source.close()
+
+    def __reduce__(self) -> NoReturn:
+        """Threads and buffers cannot be sent."""
+        raise TypeError("a loader cannot be pickled; make it in the process that uses it")
 
     def __enter__(self) -> Self:
         """Use the loader in a with statement, which closes it."""
@@ -178,91 +264,23 @@ class Loader:
         """Close the loader."""
         self.close()
 
-    def _iterate(self, number: int, epoch: int) -> Iterator[Batch]:
-        """The batches of pass ``number``."""
-        full = False
-        try:
-            for index in range(len(self)):
-                if number != self._pass:
-                    raise RuntimeError("this pass ended: another was begun, or the loader closed")
-                batch = self._receive(epoch, index)
-                full = index == len(self) - 1
-                yield batch
-        finally:
-            if number == self._pass:
-                if full and self._epoch == epoch:
-                    self._epoch += 1
-                elif not full:
-                    self._discard()
-
-    def _receive(self, epoch: int, index: int) -> Batch:
-        """Wait for a batch, and begin those after it."""
-        first = self._pending[0] if self._pending else None
-        if first is None or (first.epoch, first.number) != (epoch, index):
-            self._discard()
-            self._begin(epoch, index)
-        while len(self._pending) <= self._prefetch:
-            self._begin(*self._after(self._pending[-1].epoch, self._pending[-1].number))
-        batch = self._pending[0]
-        self._wait(batch.fill)
-        failures = batch.fill.failures()
-        if failures:  # of several the first, which does not depend on timing
-            self._discard()
-            raise failures[min(failures)]
-        arrived = self._transfer.receive(self._send(batch))
-        self._pending.popleft()
-        for ahead in self._pending:  # what is ready is copied while this batch is used
-            if not ahead.fill.wait(0) or ahead.fill.failures():
-                break
-            self._send(ahead)
+    def _batch(self, received: tuple[Planned, InFlight]) -> Batch:
+        """What the user gets, of what arrived."""
+        planned, arrived = received
         images = self._normalize(arrived.images) if self._normalize else arrived.images
-        return Batch(images, arrived.labels, batch.ids, arrived.valid, self.source.keys)
-
-    def _wait(self, fill: Filling) -> None:
-        """Wait for a batch, but not for ever."""
-        end = time.monotonic() + _DEADLINE
-        while not fill.wait(_LOOK):
-            if time.monotonic() > end:
-                raise StalledError(
-                    f"{self.source.path}: no batch for {_DEADLINE:.0f} s; does the storage answer?"
-                )
-
-    def _send(self, batch: _Pending) -> InFlight:
-        """Begin to copy a filled batch to the device, if that was not done before."""
-        if batch.arriving is None:
-            batch.arriving = self._transfer.start(batch.lease, batch.fill.labels, batch.valid)
-        return batch.arriving
-
-    def _begin(self, epoch: int, index: int) -> None:
-        """Begin to fill a batch."""
-        ids, valid = self._plan.positions(index)
-        if self._shuffle:
-            key = order.epoch_key(self.source.fingerprint, self._seed, epoch)
-            ids = order.permutation(ids, len(self.source), key)
-        lease = self._ring.lend()[: len(ids)]  # (N, H, W, 3) uint8
-        fill = self._filler.submit(epoch, ids, lease)
-        self._pending.append(_Pending(epoch, index, ids, lease, valid, fill))
-
-    def _after(self, epoch: int, index: int) -> tuple[int, int]:
-        """The batch that follows, in the next epoch after the last one."""
-        return (epoch, index + 1) if index + 1 < len(self) else (epoch + 1, 0)
-
-    def _discard(self) -> None:
-        """Drop what was begun ahead of time."""
-        _cancel(self._pending)
-        self._pending.clear()
+        return Batch(
+            images, arrived.labels, planned.ids, arrived.valid, self.source.keys, self._views
+        )
 
 
-def _cancel(pending: deque[_Pending]) -> None:
-    """Let the threads skip what is left of these batches."""
-    for batch in pending:
-        batch.fill.cancel()
-
-
-def _check(*, flip: float, threads: int | None, prefetch: int, dtype: torch.dtype) -> None:
+def _check(
+    *, flip: float, views: int, threads: int | None, prefetch: int, dtype: torch.dtype
+) -> None:
     """Arguments of a loader that nothing else checks."""
     if not 0 <= flip <= 1:
         raise OptionError(f"flip is a probability from 0 to 1, found {flip}")
+    if views < 1:
+        raise OptionError(f"views must be 1 or more, found {views}")
     if threads is not None and threads < 1:
         raise OptionError(f"threads must be 1 or more, found {threads}")
     if prefetch < 0:

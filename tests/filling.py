@@ -61,14 +61,15 @@ def begin(
         np.tile(np.array(crops.cut, np.int64), (count, 1)),
         np.full(count, crops.flip),
         out,
+        keep_going=False,
     )
 
 
 def end(job: Any) -> Failure | None:
     """Wait for a job."""
     assert job.wait(50.0)
-    failure = job.failure()
-    return None if failure is None else Failure(*failure)
+    failures = job.failures()
+    return Failure(*failures[0]) if failures else None
 
 
 def fill(

@@ -207,6 +207,16 @@ def test_split(folder: Path, tmp_path: Path, name: str) -> None:
     )
 
 
+def test_info_compares_orders(folder: Path, tmp_path: Path) -> None:
+    """Each order is named with how it mixes."""
+    fastdata.pack(folder, tmp_path / "set")
+
+    rows = json.loads(_run("info", tmp_path / "set", "--order", "--json").stdout)
+
+    assert [row["order"] for row in rows] == ["full shuffle", "window", "as packed"]
+    assert "full shuffle" in _run("info", tmp_path / "set", "--order").stdout
+
+
 def test_dry_run_writes_nothing(folder: Path, tmp_path: Path) -> None:
     """It says how much there is to pack, within what a guess may be off."""
     done = _run("pack", folder, tmp_path / "out", "--dry-run", "--json")

@@ -1,5 +1,6 @@
 """The iterable datasets, alone and under torch's DataLoader."""
 
+import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -207,3 +208,46 @@ def test_missing_path(tmp_path: Path) -> None:
     """A path where nothing lies is an error that names it."""
     with pytest.raises(NotADatasetError, match="nowhere"):
         fd.open(tmp_path / "nowhere")
+
+
+@pytest.mark.filterwarnings("ignore:.*set_vital")  # torchdata 0.11 on torch 2.15
+@pytest.mark.parametrize("batch_size", [None, 3])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_stateful_dataloader_resumes(
+    dataset: Path, tmp_path: Path, batch_size: int | None, workers: int
+) -> None:
+    """StatefulDataLoader of torchdata saves after any step and another one goes on from there."""
+    stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+
+    def load() -> Any:
+        data = fd.open(
+            dataset, decode=False, shuffle=True, seed=3, batch_size=batch_size, transform=_key
+        )
+        data.set_epoch(2)
+        return stateful(data, batch_size=None, num_workers=workers)
+
+    whole = list(load())
+    for step in (0, 1, len(whole) // 2, len(whole)):
+        first = load()
+        batches = iter(first)
+        seen = [next(batches) for _ in range(step)]
+        state = json.loads(json.dumps(first.state_dict()))
+        second = load()
+        second.load_state_dict(state)
+        rest = [] if step == len(whole) else list(second)
+
+        assert seen + rest == whole
+
+
+def _key(sample: fd.Sample) -> str:
+    return sample.key
+
+
+def test_state_of_another_worker_is_refused(shards: Path) -> None:
+    """A reader's state names what does not fit."""
+    state = fd.open(shards, seed=1).state_dict()
+
+    with pytest.raises(fd.errors.StateError, match="seed"):
+        fd.open(shards, seed=2).load_state_dict(state)
+    with pytest.raises(fd.errors.StateError, match="workers"):
+        fd.open(shards, seed=1).load_state_dict({**state, "workers": 4})

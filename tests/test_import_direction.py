@@ -39,6 +39,8 @@ ORDER = [
     "lmdb_seal",
     "lmdb_file",
     "order",
+    "window",
+    "epochs",
     "batches",
     "crop",
     "decode",

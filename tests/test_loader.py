@@ -2,6 +2,7 @@
 
 import gc
 import os
+import pickle
 import threading
 from pathlib import Path
 
@@ -321,3 +322,26 @@ def test_negative_epoch(shards: Path) -> None:
     """Epochs count from 0."""
     with _loader(shards) as loader, pytest.raises(OptionError, match="epoch"):
         loader.set_epoch(-1)
+
+
+def test_a_loader_is_not_pickled(shards: Path) -> None:
+    """Sending a loader to another process is refused with what to do instead."""
+    with _loader(shards) as loader, pytest.raises(TypeError, match="in the process that uses it"):
+        pickle.dumps(loader)
+
+
+def test_two_loaders_at_once(dataset: Path) -> None:
+    """Loaders of one data set do not touch each other, whatever their seeds and crops."""
+    with _loader(dataset, seed=1) as first, _loader(dataset, seed=2, flip=1.0) as second:
+        alone = [_one_pass(first), _one_pass(second)]
+        first.set_epoch(0)
+        second.set_epoch(0)
+        together: list[list[tuple[list[int], torch.Tensor]]] = [[], []]
+        for parts in zip(first, second, strict=True):
+            for place, batch in enumerate(parts):
+                together[place].append((_numbers(batch), batch.images.clone()))
+
+    for one, other in zip(alone, together, strict=True):
+        for (numbers, images), (their_numbers, their_images) in zip(one, other, strict=True):
+            assert numbers == their_numbers
+            assert torch.equal(images, their_images)

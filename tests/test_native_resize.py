@@ -90,6 +90,7 @@ def test_planned_batches_are_pillows(
         plan.cut,
         plan.flip,
         out,
+        keep_going=False,
     )
     assert filling.end(job) is None
     for found, (x, y, w, h), flip in zip(out, plan.source.tolist(), plan.flip, strict=True):

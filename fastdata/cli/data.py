@@ -195,9 +195,21 @@ def show(
 
 def info(
     path: Annotated[Path, typer.Argument(help="A packed data set, or a folder of images.")],
+    order: Annotated[
+        bool, typer.Option("--order", help="Compare how the orders mix instead.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Describe a packed data set or a folder."""
+    if order:
+        from fastdata.loaders.mixing import mixing
+
+        found = mixing(path)
+        if as_json:
+            console.print_json([row._asdict() for row in found])
+        else:
+            console.print_rows(console.mixing_rows(found))
+        return
     from fastdata.loaders.describe import describe
 
     facts = describe(path)

@@ -1,0 +1,102 @@
+"""Passes over a data set, and where they stand."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from fastdata.batches import BatchPlan
+from fastdata.epochs import Epochs
+from fastdata.errors import OptionError, StateError
+from fastdata.loaders import state
+from fastdata.loaders.pipeline import Pipeline, Planned
+from fastdata.transfer import InFlight
+
+
+class Passes:
+    """One pass after the other over the epochs, each from where the last one or a state left off.
+
+    Attributes:
+        next: Epoch and first position of the pass that begins next.
+    """
+
+    def __init__(
+        self, epochs: Epochs, plan: BatchPlan, pipeline: Pipeline, content: Mapping[str, object]
+    ) -> None:
+        """Stand at the beginning of epoch 0.
+
+        Args:
+            epochs: What is drawn.
+            plan: How a whole epoch is cut into batches.
+            pipeline: Fills them.
+            content: What a state must agree on, by field.
+        """
+        self.next = (0, 0)
+        self._epochs = epochs
+        self._plan = plan
+        self._pipeline = pipeline
+        self._content = content
+        self._at = (0, 0)  # epoch and position behind what was handed out
+        self._number = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the pass that begins next."""
+        if epoch < 0:
+            raise OptionError(f"epoch must be 0 or more, found {epoch}")
+        self.next = self._at = (epoch, 0)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where it stands; see :meth:`fastdata.Loader.state_dict`."""
+        return state.compose(self._content, *self._at)
+
+    def load_state_dict(self, given: Mapping[str, Any], override: Collection[str]) -> None:
+        """Go on from there; see :meth:`fastdata.Loader.load_state_dict`."""
+        epoch, samples = state.position(given, self._content, override)
+        if samples > len(self._epochs):
+            raise StateError(f"samples is {samples}, an epoch has {len(self._epochs)}")
+        if not len(replace(self._plan, start=samples)):
+            epoch, samples = epoch + 1, 0
+        self.end()
+        self._pipeline.discard()
+        self.next = self._at = (epoch, samples)
+
+    def begin(self) -> Iterator[tuple[Planned, InFlight]]:
+        """Begin a pass; it ends the one before it."""
+        self.end()
+        epoch, start = self._at = self.next
+        self.next = (epoch, 0)
+        return self._iterate(self._number, epoch, start)
+
+    def end(self) -> None:
+        """End the pass that is under way: its next batch is an error."""
+        self._number += 1
+
+    def _iterate(self, number: int, epoch: int, start: int) -> Iterator[tuple[Planned, InFlight]]:
+        """The batches of pass ``number``."""
+        left = len(replace(self._plan, start=start))
+        try:
+            if not self._pipeline.next_is(epoch, start):
+                self._pipeline.restart(_planned(self._epochs, self._plan, epoch, start))
+            while left:
+                if number != self._number:
+                    raise RuntimeError("this pass ended: another was begun, or the loader closed")
+                planned, arrived = self._pipeline.receive()
+                left -= 1
+                self._at = (epoch, planned.end) if left else (epoch + 1, 0)
+                if not left and self.next == (epoch, 0):
+                    self.next = (epoch + 1, 0)
+                yield planned, arrived
+        finally:
+            if number == self._number and left:
+                self._pipeline.discard()
+
+
+def _planned(epochs: Epochs, plan: BatchPlan, epoch: int, start: int) -> Iterator[Planned]:
+    """The batches of a rank from a place on, over all epochs that follow."""
+    while True:
+        rest = replace(plan, start=start)
+        for index in range(len(rest)):
+            positions, valid = rest.positions(index)
+            ids, copies = epochs.draw(positions, epoch)
+            first = start + index * rest.global_batch
+            yield Planned(epoch, first, rest.end(index), positions, ids, copies, valid)
+        epoch, start = epoch + 1, 0

@@ -1,0 +1,158 @@
+"""Real processes: ranks of torch.distributed, interrupts, abandoned epochs."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fastdata as fd
+
+pytestmark = pytest.mark.timeout(120)
+
+_RANKS = """
+import json, os, sys, torch, traceback, torch.distributed as dist, fastdata as fd
+torch.set_num_threads(1)
+path, store, world, size, state, stop, drop = json.loads(sys.argv[1])
+
+def run(rank):
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
+    crop = fd.RandomResizedCrop(16)
+    loader = fd.Loader(path, size, crop=crop, flip=0.5, drop_last=drop, threads=1, prefetch=3)
+    if state is not None:
+        loader.load_state_dict(state)
+    steps, ids = 0, []
+    for batch in loader:
+        total = torch.tensor([len(batch.ids), 1])
+        dist.all_reduce(total)  # hangs, were there a rank without this batch
+        assert total.tolist() == [world * len(batch.ids), world]
+        parts = [torch.zeros(len(batch.ids), 2, dtype=torch.int64) for _ in range(world)]
+        sums = batch.images.sum((1, 2, 3), dtype=torch.int64)
+        place = torch.where(batch.valid, torch.from_numpy(batch.ids), -1)
+        dist.all_gather(parts, torch.stack([place, sums], 1))
+        ids += [pair for pair in torch.stack(parts, 1).flatten(0, 1).tolist() if pair[0] >= 0]
+        steps += 1
+        if steps == stop:
+            break
+    assert stop or state is not None or steps == len(loader)
+    if rank == 0:
+        print(json.dumps([ids, loader.state_dict()]), flush=True)
+    loader.close()
+    dist.destroy_process_group()
+
+children = []
+for rank in range(world):
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            run(rank)
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    children.append(child)
+sys.exit(any(os.waitpid(child, 0)[1] for child in children))
+"""
+
+_INTERRUPTS = """
+import os, random, signal, sys, time, fastdata as fd, torch, fastdata.loaders.loader
+random.seed(0)
+slowest = 0.0
+for number in range(int(sys.argv[2])):
+    ready, told = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            kinds = {"prefetch": number % 4, "threads": 1 + number % 3}
+            loader = fd.Loader(sys.argv[1], 4, crop=fd.RandomResizedCrop(128), **kinds)
+            os.write(told, b"x")
+            while True:
+                for batch in loader:
+                    pass
+        except KeyboardInterrupt:
+            loader.close()
+            code = 0
+        finally:
+            os._exit(code)
+    os.read(ready, 1)
+    time.sleep(random.random() / 20)
+    os.kill(child, signal.SIGINT)
+    start = time.monotonic()
+    _, status = os.waitpid(child, 0)
+    slowest = max(slowest, time.monotonic() - start)
+    os.close(ready)
+    os.close(told)
+    assert status == 0, (number, status)
+print(slowest)
+"""
+
+
+def _run(code: str, *arguments: object) -> str:
+    command = [sys.executable, "-P", "-c", code, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=80)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _some_ranks(folder: Path, path: Path, **settings: Any) -> tuple[list[list[int]], Any]:
+    """What real ranks saw together, in the global order, and the state behind it."""
+    given = {"world": 2, "size": 3, "state": None, "stop": 0, "drop_last": False, **settings}
+    store = folder / f"store-{len(list(folder.iterdir()))}"
+    found = json.loads(_run(_RANKS, json.dumps([str(path), str(store), *given.values()])))
+    seen: list[list[int]] = found[0]
+    return seen, found[1]
+
+
+def test_real_ranks_share_an_epoch(dataset: Path, tmp_path: Path) -> None:
+    """Three processes, then two, then four, that meet in every step: each sample once, in order."""
+    with fd.Loader(
+        dataset, 23, crop=fd.RandomResizedCrop(16), flip=0.5, drop_last=False, threads=1
+    ) as loader:
+        (batch,) = loader
+    sums = batch.images.long().sum((1, 2, 3)).tolist()
+    expected = [list(pair) for pair in zip(batch.ids.tolist(), sums, strict=True)]
+
+    first, state = _some_ranks(tmp_path, dataset, world=3, size=2, stop=2)
+    second, state = _some_ranks(tmp_path, dataset, world=2, size=3, state=state, stop=1)
+    third, state = _some_ranks(tmp_path, dataset, world=4, size=1, state=state)
+
+    assert first + second + third == expected
+    assert (state["epoch"], state["samples"]) == (1, 0)
+
+
+def test_interrupts_end_a_loader(shards: Path) -> None:
+    """Fifty interrupts at random moments: none is lost, and each ends the loop and its process."""
+    # in about 10 ms each; the bound is for machines that are busy with other things
+    assert float(_run(_INTERRUPTS, shards, 50)) < 10
+
+
+def test_abandoned_epochs_leave_nothing(shards: Path) -> None:
+    """After a thousand epochs that were left, threads, files and memory are as they were."""
+    code = (
+        "import os, sys, threading, fastdata as fd\n"
+        "def facts():\n"
+        "    memory = int(open('/proc/self/statm').read().split()[1]) * 4096\n"
+        "    return threading.active_count(), len(os.listdir('/proc/self/fd')), memory\n"
+        "crop = fd.RandomResizedCrop(64)\n"
+        "loader = fd.Loader(sys.argv[1], 4, crop=crop, threads=2)\n"
+        "for number in range(1000):\n"
+        "    for batch in loader:\n"
+        "        break\n"
+        "    if number == 300:\n"
+        "        before = facts()\n"
+        "after = facts()\n"
+        "assert after[:2] == before[:2], (before, after)\n"
+        "assert after[2] - before[2] < 8 << 20, (before, after)\n"
+        "loader.close()\n"
+        "for number in range(100):\n"
+        "    with fd.Loader(sys.argv[1], 4, crop=crop, threads=2) as loader:\n"
+        "        next(iter(loader))\n"
+        "assert facts()[:2] <= before[:2], (before, facts())\n"
+        "assert not [name for name in os.listdir('/dev/shm') if str(os.getpid()) in name]\n"
+    )
+    _run(code, shards)
