@@ -1,6 +1,7 @@
 """Fixtures for every test file."""
 
 import os
+import signal
 from pathlib import Path
 from types import ModuleType
 
@@ -14,6 +15,8 @@ from fastdata.converters.pack import pack
 
 # as the command line does, for training on cores that other programs want too
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# a shell starts background jobs with SIGINT ignored, which the tests' own processes would inherit
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _CLASSES = ("ant", "bee", "cat")
 
