@@ -59,6 +59,43 @@ def test_loaders_measures_or_leaves_out_with_a_reason(pictures: Path, tmp_path: 
     assert rows["torchvision-v2"]["left_out"].startswith(reason)
 
 
+def test_pack_measures_each_way_of_packing(pictures: Path, tmp_path: Path) -> None:
+    """Shards and LMDB, coded anew and kept, beside tar(1), each with a rate for each round."""
+    result = _run("pack.py", pictures, tmp_path)
+
+    ours = {f"fastdata-{kind}{keep}" for kind in ("tar", "lmdb") for keep in ("", "-keep")}
+    assert ours | {"tar"} <= _measured(result)
+    assert all(len(row["rounds"]) == 2 for row in result["rows"] if "left_out" not in row)
+
+
+def test_scale_measures_each_size(tmp_path: Path) -> None:
+    """Opening and planning are measured for each number of samples and ranks, and plotted."""
+    pytest.importorskip("matplotlib")
+    plot = tmp_path / "scale.png"
+
+    result = _json("scale.py", "--quick", "--plot", str(plot))
+
+    assert [row["samples"] for row in result["samples"]] == [10_000, 100_000]
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_damage_never_passes_in_silence() -> None:
+    """Whatever is broken, ours says so or gives what was packed; it does not crash either."""
+    result = _json("damage.py", "--cases", "1", "--json")
+
+    ours = [row["outcome"] for row in result["rows"] if row["reader"] == "fastdata"]
+    assert len(ours) > 5
+    assert set(ours) <= {"1 error", "1 same"}
+
+
+@pytest.mark.long
+def test_exactness_compares_loaders() -> None:
+    """The comparison of order, ranks and evaluation runs against the peers that are there."""
+    result = _json("exactness.py")
+
+    assert result["fastdata"]["order with 1 and with 2 workers"] == "the same"
+
+
 def test_an_unknown_row_is_refused(pictures: Path, tmp_path: Path) -> None:
     """A misspelt name ends the run at once and is told the names there are."""
     done = _process("loaders.py", pictures, tmp_path, "--only", "torchvision")
@@ -76,6 +113,15 @@ def _run(script: str, folder: Path, tmp_path: Path, *options: str) -> dict[str, 
     assert json.loads(saved.read_text()) == result
     assert result["machine"]["cores"] >= 1
     assert result["versions"]["fastdata"]
+    return result
+
+
+def _json(script: str, *options: str) -> dict[str, Any]:
+    """The JSON line of a script that needs no pictures."""
+    command = [sys.executable, str(_BENCH / script), *options]
+    done = subprocess.run(command, capture_output=True, check=False, text=True)
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
 
 
