@@ -13,12 +13,7 @@ int narrowed(int64_t place) { return int(std::clamp<int64_t>(place, -(1 << 30), 
 
 }  // namespace
 
-void FillJob::work(Worker &worker, size_t row) {
-    const CropItem &item = items_[row];
-    Bytes bytes = source_->read(item.place, worker.buffer);
-    if (!crcs_.empty() && crc32c(bytes.data, bytes.size) != crcs_[item.place]) {
-        throw ChecksumError("its bytes do not match their checksum");
-    }
+void decode_crop(Worker &worker, const Bytes &bytes, const CropItem &item) {
     SourceWindow window = needed(item.plan);
     RgbView view;
     if (window.width() > 0 && window.height() > 0) {
@@ -28,6 +23,15 @@ void FillJob::work(Worker &worker, size_t row) {
     }
     ptrdiff_t stride = ptrdiff_t(item.plan.out_width) * 3;
     resize(item.plan, view.pixels, view.stride, item.out, stride, worker.scratch);
+}
+
+void FillJob::work(Worker &worker, size_t row) {
+    const CropItem &item = items_[row];
+    Bytes bytes = source_->read(item.place, worker.buffer);
+    if (!crcs_.empty() && crc32c(bytes.data, bytes.size) != crcs_[item.place]) {
+        throw ChecksumError("its bytes do not match their checksum");
+    }
+    decode_crop(worker, bytes, item);
 }
 
 void LoadJob::work(Worker &worker, size_t row) {

@@ -20,6 +20,9 @@ struct CropItem {
     uint8_t *out = nullptr;  // out_height x out_width RGB pixels, rows without gaps
 };
 
+// Decodes one crop of an encoded image, resizes and flips it to where the item says.
+void decode_crop(Worker &worker, const Bytes &bytes, const CropItem &item);
+
 // Decodes crops of a batch; items may leave out places of it. `crcs` holds the CRC-32C of every
 // place, or nothing where there is none to check.
 class FillJob : public Job {

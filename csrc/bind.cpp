@@ -79,6 +79,12 @@ std::tuple<nb::object, std::string> transcode_jpeg(const ByteView &data, int run
     return {nb::bytes(result.bytes.data(), result.bytes.size()), ""};
 }
 
+// What the calling thread keeps from image to image. Its limits are those of its first call.
+Worker &here(const JpegLimits &limits) {
+    thread_local Worker worker(limits);
+    return worker;
+}
+
 // Threads that end without the GIL: whoever drops the pool holds it, and a job that a thread is
 // working on may belong to Python.
 class Pool {
@@ -135,6 +141,47 @@ class LoadHandle : public Handle {
     std::shared_ptr<LoadJob> load_;
 };
 
+// Row `row` of a crop plan, to be decoded into row `row` of `out`.
+CropItem item_of(size_t row, const Table<int64_t, 4> &regions, const Table<int64_t, 2> &scaled,
+                 const Table<int64_t, 2> &cut, const Column<bool> &flip, const Pixels &out) {
+    const int64_t *region = regions.data() + 4 * row;
+    CropItem item;
+    item.place = row;
+    item.x = region[0];
+    item.y = region[1];
+    item.plan = {region[2], region[3], scaled.data()[2 * row], scaled.data()[2 * row + 1],
+                 cut.data()[2 * row], cut.data()[2 * row + 1], int64_t(out.shape(2)),
+                 int64_t(out.shape(1)), flip.data()[row]};
+    item.out = out.data() + row * out.shape(1) * out.shape(2) * 3;
+    return item;
+}
+
+// One image in the thread that calls, which keeps its decoder from call to call.
+void decode_here(const ByteView &data, const Table<int64_t, 4> &region,
+                 const Table<int64_t, 2> &scaled, const Table<int64_t, 2> &cut,
+                 const Column<bool> &flip, const Pixels &out, int64_t max_pixels, int max_scans,
+                 int max_segments) {
+    require(out.shape(0) == 1 && region.shape(0) == 1 && scaled.shape(0) == 1 &&
+                cut.shape(0) == 1 && flip.size() == 1,
+            "the crop plan and `out` must have one row");
+    const CropItem item = item_of(0, region, scaled, cut, flip, out);
+    nb::gil_scoped_release release;
+    decode_crop(here({max_pixels, max_scans, max_segments}), {data.data(), data.size()}, item);
+}
+
+std::tuple<nb::object, int, int> cut_jpeg(const ByteView &data, int x0, int y0, int x1, int y1,
+                                          int64_t max_pixels, int max_scans, int max_segments) {
+    const SmallJpeg *small;
+    {
+        nb::gil_scoped_release release;
+        small = here({max_pixels, max_scans, max_segments})
+                    .decoder.cut(data.data(), data.size(), {x0, y0, x1, y1});
+    }
+    if (small == nullptr) return {nb::none(), 0, 0};
+    return {nb::bytes(small->bytes.data(), small->bytes.size()), small->covers.x0,
+            small->covers.y0};
+}
+
 std::shared_ptr<Handle> fill(Pool &pool, std::shared_ptr<ByteSource> source,
                               const Column<uint32_t> &crcs, const Column<int64_t> &places,
                               const Table<int64_t, 4> &regions, const Table<int64_t, 2> &scaled,
@@ -151,16 +198,7 @@ std::shared_ptr<Handle> fill(Pool &pool, std::shared_ptr<ByteSource> source,
     for (size_t i = 0; i < places.size(); i++) {
         size_t row = size_t(places.data()[i]);
         require(row < rows, "places must lie within the batch");
-        const int64_t *region = regions.data() + 4 * row;
-        CropItem item;
-        item.place = row;
-        item.x = region[0];
-        item.y = region[1];
-        item.plan = {region[2], region[3], scaled.data()[2 * row], scaled.data()[2 * row + 1],
-                     cut.data()[2 * row], cut.data()[2 * row + 1], int64_t(out.shape(2)),
-                     int64_t(out.shape(1)), flip.data()[row]};
-        item.out = out.data() + row * out.shape(1) * out.shape(2) * 3;
-        items.push_back(item);
+        items.push_back(item_of(row, regions, scaled, cut, flip, out));
     }
     auto job = std::make_shared<FillJob>(std::move(source), copy(crcs), std::move(items),
                                          keep_going);
@@ -233,6 +271,16 @@ NB_MODULE(_core, m) {
                   "max_scans: int, max_segments: int) -> tuple[bytes | None, str]"),
           "Return the image coded in restart runs, or None and why it is kept as it is; raise "
           "DecodeError.");
+    m.def("decode_crop", &decode_here, "data"_a.noconvert(), "region"_a, "scaled"_a, "cut"_a,
+          "flip"_a, "out"_a.noconvert(), "max_pixels"_a, "max_scans"_a, "max_segments"_a,
+          "Decode one crop of a JPEG into `out` in this thread; raise DecodeError.");
+    m.def("cut_jpeg", &cut_jpeg, "data"_a.noconvert(), "x0"_a, "y0"_a, "x1"_a, "y1"_a,
+          "max_pixels"_a, "max_scans"_a, "max_segments"_a,
+          nb::sig("def cut_jpeg(data: bytes | memoryview, x0: int, y0: int, x1: int, y1: int, "
+                  "max_pixels: int, max_scans: int, max_segments: int) "
+                  "-> tuple[bytes | None, int, int]"),
+          "Return a JPEG of the restart runs that a region needs, and the place of its first pixel "
+          "in the image; None where there are no runs to leave out. Raise DecodeError.");
     m.def("crc32c",
           [](const ByteView &data) {
               nb::gil_scoped_release release;

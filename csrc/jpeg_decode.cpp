@@ -192,4 +192,9 @@ RgbView JpegDecoder::decode_region(const uint8_t *data, size_t size, const Box &
     return state_->decode(state_->plan(data, size, region, way));
 }
 
+const SmallJpeg *JpegDecoder::cut(const uint8_t *data, size_t size, const Box &region) {
+    const Job job = state_->plan(data, size, region, JpegWay::kSmallJpeg);
+    return job.data == data ? nullptr : &state_->small;
+}
+
 }  // namespace fastdata

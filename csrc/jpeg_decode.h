@@ -39,6 +39,11 @@ class JpegDecoder {
     RgbView decode_region(const uint8_t *data, size_t size, const Box &region,
                           JpegWay way = JpegWay::kFastest);
 
+    // A JPEG of the restart runs that the region needs, for other decoders; null where the image
+    // has no such runs, or none that could be left out. It lasts until the decoder's next call.
+    // Throws DecodeError as decode_region does, but reads no coded data.
+    const SmallJpeg *cut(const uint8_t *data, size_t size, const Box &region);
+
   private:
     struct State;
     std::unique_ptr<State> state_;

@@ -22,6 +22,16 @@ def transcode_jpeg(data: bytes | memoryview, run_pixels: int, max_pixels: int, m
     Return the image coded in restart runs, or None and why it is kept as it is; raise DecodeError.
     """
 
+def decode_crop(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], region: Annotated[NDArray[numpy.int64], dict(shape=(None, 4), order='C', device='cpu', writable=False)], scaled: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], cut: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], flip: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None, 3), order='C', device='cpu')], max_pixels: int, max_scans: int, max_segments: int) -> None:
+    """
+    Decode one crop of a JPEG into `out` in this thread; raise DecodeError.
+    """
+
+def cut_jpeg(data: bytes | memoryview, x0: int, y0: int, x1: int, y1: int, max_pixels: int, max_scans: int, max_segments: int) -> tuple[bytes | None, int, int]:
+    """
+    Return a JPEG of the restart runs that a region needs, and the place of its first pixel in the image; None where there are no runs to leave out. Raise DecodeError.
+    """
+
 def crc32c(data: bytes | memoryview) -> int:
     """Return the CRC-32C of the bytes."""
 
