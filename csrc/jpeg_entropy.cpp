@@ -101,6 +101,11 @@ uint8_t *JpegEntropy::pass_run(jpeg_decompress_struct *info, uint8_t *out) {
         while (after < size_ && data_[after] == 0xFF) ++after;
         if (after == size_) ERREXIT(info, JERR_INPUT_EOF);
         marker = data_[after];
+        // Fill bytes stand before markers alone. libjpeg-turbo goes on behind others, but mixes what
+        // its fast way had read of that MCU into the image.
+        if (marker == 0 && after > end + 1) {
+            ERREXIT2(info, JWRN_EXTRANEOUS_DATA, static_cast<int>(after - end - 1), marker);
+        }
         if (out) {
             const size_t count = end - at_ + (marker == 0);  // 0xff00 is a data byte, 0xff
             std::memcpy(out, data_ + at_, count);

@@ -221,6 +221,7 @@ size_t Recoder::unstuff(bool last, int number) {
         while (after < size_ && data_[after] == 0xFF) ++after;
         if (after == size_) damaged("premature end of the image");
         marker_ = data_[after];
+        if (marker_ == 0 && after > end + 1) damaged("fill bytes within the data");
         const size_t count = end - at_ + (marker_ == 0);  // 0xff00 is a data byte, 0xff
         std::memcpy(out, data_ + at_, count);
         out += count;

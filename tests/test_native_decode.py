@@ -14,6 +14,8 @@ from filling import DECODE, LIMITS, Box, Decoder, Failure
 from jpegs import Pixels, scene
 from PIL import Image
 
+from fastdata.errors import DecodeError
+
 HAS_RUNS = (None, "has restart runs already")
 SIZES = [(1, 1), (2, 3), (5, 4), (7, 9), (8, 8), (9, 17), (16, 16), (33, 15), (70, 50), (129, 83)]
 
@@ -198,6 +200,17 @@ def test_fill_bytes_before_markers(decoder: Decoder) -> None:
         padded.append(byte)
 
     _check(decoder, bytes(padded), jpegs.decoded(data))
+
+
+def test_fill_bytes_within_the_data(native_core: ModuleType, decoder: Decoder) -> None:
+    """They are damage there: libjpeg-turbo makes pixels of them that depend on its own inside."""
+    data = jpegs.MAKERS["4:2:0 baseline"](160, 120)
+    at = data.index(b"\xff\x00", data.index(b"\xff\xda"))
+    damaged = data[:at] + b"\xff\xff" + data[at:]
+
+    assert isinstance(decoder.region(damaged, (0, 0, 160, 120)), Failure)
+    with pytest.raises(DecodeError, match="fill bytes within the data"):
+        native_core.transcode_jpeg(damaged, 16, *LIMITS)
 
 
 @pytest.mark.parametrize(
