@@ -1,11 +1,16 @@
 """What a loader yields."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+
+from fastdata.crop import CropPlan
+
+Augment = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+"""What may change a batch on its device: ``augment(images, labels) -> (images, labels)``."""
 
 
 class Batch:
@@ -16,10 +21,16 @@ class Batch:
             on the loader's device. With V views of each sample (V * N, 3, H, W): all first views,
             then all second ones.
         views: The V views, each (N, 3, H, W): parts of ``images``.
-        labels: (N,) int64, on the device of ``images``.
+        labels: (N,) int64, on the device of ``images``; (N, classes) floats where ``augment`` made
+            shares of them.
         ids: (N,) int64, rows in the catalog, in host memory.
         valid: (N,) bool, on the device of ``images``; False where a sample only fills up the
             batch and must not be counted.
+        masks: (V * N, H, W) uint8 on the device of ``images``, each cut as its image is; None
+            unless the loader was given ``mask``.
+        fields: By name, the bytes of each of the N samples' field; None where it has none.
+        crops: Where each of the V * N images was cut out, for
+            :func:`fastdata.targets.crop_boxes`; None unless ``mask`` or ``fields`` were given.
     """
 
     def __init__(
@@ -30,6 +41,9 @@ class Batch:
         valid: torch.Tensor,
         keys: Callable[[npt.NDArray[np.int64]], list[str]],
         views: int = 1,
+        masks: torch.Tensor | None = None,
+        fields: Mapping[str, list[bytes | None]] | None = None,
+        crops: CropPlan | None = None,
     ) -> None:
         """Put a batch together; ``keys`` looks up the names of ids when they are asked for."""
         self.images = images
@@ -37,6 +51,9 @@ class Batch:
         self.ids = ids
         self.valid = valid
         self.views: tuple[torch.Tensor, ...] = images.chunk(views)
+        self.masks = masks
+        self.fields = fields or {}
+        self.crops = crops
         self._keys = keys
 
     @property

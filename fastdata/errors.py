@@ -12,9 +12,12 @@
     |   |-- ShardError       a shard is missing, truncated, or of another size
     |   |-- SampleError      one sample's bytes do not match their CRC32C
     |   `-- BudgetError      more bad samples than on_error="replace" may replace
-    |-- StateError           a loader's state that does not fit it                   (ValueError)
+    |-- StateError           a state or checkpoint that does not fit                 (ValueError)
     |-- DecodeError          one image that cannot be decoded                      (ValueError)
+    |-- DeviceError          a batch that a device has no room for, or cannot get (RuntimeError)
+    |-- TransformError       the user's transform fails, or its process died     (RuntimeError)
     |-- StalledError         a batch that does not arrive                          (TimeoutError)
+    |-- RankError            another rank of a training run is gone                (RuntimeError)
     `-- MissingExtraError    an optional package that is not installed             (ImportError)
 
 The command line turns CorruptError into exit code 1 and every other one into 2.
@@ -70,15 +73,27 @@ class BudgetError(CorruptError):
 
 
 class StateError(FastdataError, ValueError):
-    """The state of a loader is unreadable, or is of another data set or other options."""
+    """A loader's state or a checkpoint is unreadable, or of another data set or other options."""
 
 
 class DecodeError(FastdataError, ValueError):
     """One image cannot be decoded."""
 
 
+class DeviceError(FastdataError, RuntimeError):
+    """A batch cannot be page-locked, copied to its device, or held there."""
+
+
+class TransformError(FastdataError, RuntimeError):
+    """The user's transform failed on a sample, or a process that runs it died."""
+
+
 class StalledError(FastdataError, TimeoutError):
     """A batch did not arrive within the deadline; storage hangs, most likely."""
+
+
+class RankError(FastdataError, RuntimeError):
+    """Another rank of a distributed run ended, or does not answer within the timeout."""
 
 
 class MissingExtraError(FastdataError, ImportError):

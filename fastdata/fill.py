@@ -26,6 +26,9 @@ Pixels = npt.NDArray[np.uint8]
 _JPEG = FORMATS.index("jpeg")
 _FORMAT = 0xFF  # bits of a row's flags
 
+ALL = -1
+"""The place of a failure that is the whole batch's."""
+
 
 class Work(NamedTuple):
     """What belongs into a batch.
@@ -97,6 +100,16 @@ class Filling:
         return failures
 
 
+class Fills(Protocol):
+    """What a loader needs of its decoder."""
+
+    def submit(self, work: Work, out: Pixels) -> Filling:
+        """Begin to fill a batch; see :meth:`Filler.submit`."""
+
+    def close(self) -> None:
+        """End the threads; samples under way are finished first."""
+
+
 class Filler:
     """Fills batches from one source, in the order of submission."""
 
@@ -163,7 +176,7 @@ class Filler:
             loading = self._native.load(encoded, ids, keep_going=self._keep_going)
             filling.add(loading)
             planned = self._batches.submit(self._fill_loaded, filling, loading, work, out)
-            filling.add(_Futures({_ALL: planned}))
+            filling.add(_Futures({ALL: planned}))
         return filling
 
     def close(self) -> None:
@@ -242,5 +255,4 @@ class _Futures:
 
 
 _NONE = np.empty(0, np.uint32)
-_ALL = -1  # the place of a failure that is the whole batch's
 _SECONDS = 60.0  # between looks at a job, whose end wakes the waiter by itself

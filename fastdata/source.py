@@ -1,5 +1,6 @@
 """What the loaders need of a data set, however it is stored."""
 
+from collections.abc import Collection
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
@@ -19,6 +20,7 @@ class Source(Protocol):
         fingerprint: Hash of the content; two data sets with the same one give the same order.
         classes: Names in the order of the labels.
         has_checksums: Whether ``rows`` holds the CRC-32C of each sample.
+        field_names: Extensions of the further fields that samples may have.
     """
 
     path: Path
@@ -26,6 +28,7 @@ class Source(Protocol):
     fingerprint: str
     classes: tuple[str, ...]
     has_checksums: bool
+    field_names: tuple[str, ...]
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -45,8 +48,8 @@ class Source(Protocol):
     def encoded(self, core: ModuleType, ids: Ids, rows: npt.NDArray[Any]) -> Any:
         """The encoded images of N samples as a ``ByteSource`` of the native core."""
 
-    def read_fields(self, sample: int) -> dict[str, bytes]:
-        """Further fields of one sample by extension."""
+    def read_fields(self, sample: int, names: Collection[str] | None = None) -> dict[str, bytes]:
+        """Further fields that one sample has, by extension: all, or those of ``names``."""
 
     def close(self) -> None:
         """Release files; a later read opens them again."""

@@ -18,6 +18,7 @@ from fastdata.loaders import state
 from fastdata.loaders.folder_reader import FolderSource
 from fastdata.loaders.lmdb_reader import LMDBSource
 from fastdata.loaders.open_source import AnySource, open_source, source_class
+from fastdata.loaders.prepared import check_unprepared
 from fastdata.loaders.ranks import rank_and_world_size
 from fastdata.loaders.tar_reader import TarSource
 from fastdata.sample import Sample
@@ -118,6 +119,7 @@ class SampleDataset(IterableDataset[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         """Begin a pass over the part of this rank and worker."""
+        check_unprepared(self, self._rank_and_world_size()[1])
         worker, workers = _worker()
         epoch = int(self._epoch)
         self._done, self._resumed = (self._done if self._resumed else 0), False
@@ -137,7 +139,9 @@ class SampleDataset(IterableDataset[Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Take the rank along to a spawned worker, where torch.distributed is not initialised."""
-        return {**self.__dict__, "_ranks": self._rank_and_world_size()}
+        ranks = self._rank_and_world_size()
+        check_unprepared(self, ranks[1])
+        return {**self.__dict__, "_ranks": ranks}
 
     def _content(self) -> dict[str, object]:
         """What decides which samples this process yields."""

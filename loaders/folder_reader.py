@@ -1,6 +1,7 @@
 """Random access to the images of a folder as it is, without packing."""
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -32,6 +33,7 @@ class FolderSource:
 
     kind = "folder"
     has_checksums = False
+    field_names: tuple[str, ...] = ()
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """List the folder.
@@ -84,7 +86,7 @@ class FolderSource:
         """The files of N images as a ``ByteSource`` of the native core."""
         return core.WholeFiles([self._listing.path(number) for number in ids.tolist()])
 
-    def read_fields(self, sample: int) -> dict[str, bytes]:  # noqa: ARG002
+    def read_fields(self, sample: int, names: Collection[str] | None = None) -> dict[str, bytes]:  # noqa: ARG002
         """A folder has no further fields."""
         return {}
 

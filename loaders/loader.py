@@ -10,23 +10,22 @@ from typing import Any, Literal, NoReturn, Self
 import torch
 
 from fastdata import cores
-from fastdata.batch import Batch
+from fastdata.batch import Augment, Batch
 from fastdata.batches import BatchPlan
 from fastdata.crop import CenterCrop, Crop
-from fastdata.epochs import Epochs, Shuffle, Stratum
+from fastdata.epochs import Shuffle
 from fastdata.errors import OptionError
-from fastdata.fill import Filler
-from fastdata.loaders.choice import Weights, Where, chosen_ids, sample_weights
-from fastdata.loaders.mix import Mix, MixedSource
-from fastdata.loaders.open_source import open_source
+from fastdata.loaders.checks import check_options
+from fastdata.loaders.choice import Weights, Where
+from fastdata.loaders.drawing import drawn_from
+from fastdata.loaders.finish import Finish
+from fastdata.loaders.mix import Mix
 from fastdata.loaders.passes import Passes
-from fastdata.loaders.pipeline import Pipeline, Planned
-from fastdata.loaders.ranks import rank_and_world_size
-from fastdata.loaders.replace import Replacer
-from fastdata.normalize import IMAGENET, Normalization, Normalize
-from fastdata.slots import Ring
-from fastdata.source import Source
-from fastdata.transfer import InFlight, Transfer, usable_device
+from fastdata.loaders.ranks import check_same, rank_and_world_size
+from fastdata.loaders.wiring import wired
+from fastdata.normalize import IMAGENET, Normalization
+from fastdata.transfer import usable_device
+from fastdata.workers import Transform
 
 
 class Loader:
@@ -80,6 +79,11 @@ class Loader:
         device: str | torch.device | None = None,
         normalize: Normalization | None = IMAGENET,
         dtype: torch.dtype = torch.float32,
+        augment: Augment | None = None,
+        fields: Collection[str] = (),
+        mask: str | None = None,
+        transform: Transform | None = None,
+        workers: int = 0,
         threads: int | None = None,
         prefetch: int = 2,
     ) -> None:
@@ -111,84 +115,81 @@ class Loader:
             device: Where batches go, normalised. None leaves them in host memory as uint8.
             normalize: Mean and standard deviation; None leaves uint8 pixels also on a device.
             dtype: Floating-point type of normalised images.
+            augment: ``augment(images, labels) -> (images, labels)``, called for each batch on the
+                device, in the thread and stream of ``next()``: over normalised floats, or over
+                uint8 without ``normalize`` or ``device``. Labels may come back as (N, classes)
+                shares; ``torchvision.transforms.v2.MixUp`` and ``CutMix`` fit as they are.
+            fields: Fields of the samples to hand out as bytes, by extension; see ``batch.fields``.
+            mask: Field that holds a segmentation mask as an image of one channel; see
+                ``batch.masks``.
+            transform: ``transform(image, seed)`` from (h, w, 3) uint8 to the same shape, over each
+                cropped image on the host; ``seed`` is of (seed, epoch, sample, view). An array that
+                it changes in place and returns is not copied.
+            workers: Processes to run ``transform`` in; 0 runs it on ``threads`` threads. In
+                processes the generators of random, numpy and torch are seeded before each call.
             threads: Decoding threads; None leaves one or two cores to the trainer.
             prefetch: Batches begun ahead of the one in use.
 
         Raises:
             NotADatasetError: ``path`` holds no data set.
             CorruptError: It is damaged.
-            OptionError: An argument is out of range.
+            OptionError: An argument is out of range, or the device is not there.
         """
-        _check(flip=flip, views=views, threads=threads, prefetch=prefetch, dtype=dtype)
-        if on_error not in ("raise", "replace"):
-            raise OptionError(f"on_error must be 'raise' or 'replace', found {on_error!r}")
-        self.source: Source = MixedSource(path) if isinstance(path, Mix) else open_source(path)
-        self._crop = crop if crop is not None else CenterCrop(224, resize=256)
-        ids = chosen_ids(self.source, where)
-        self._epochs = Epochs(
-            self.source.fingerprint,
-            self.source.strata(ids, draws)
-            if isinstance(self.source, MixedSource)
-            else (Stratum(ids, len(ids) if draws is None else draws),),
-            shuffle,
-            seed,
-            repeats,
-            sample_weights(self.source, ids, weights),
+        check_options(
+            flip=flip,
+            views=views,
+            on_error=on_error,
+            dtype=dtype,
+            transform=transform,
+            workers=workers,
+            threads=threads,
+            prefetch=prefetch,
         )
-        self._plan = BatchPlan(
-            len(self._epochs),
-            batch_size,
-            bool(shuffle) if drop_last is None else drop_last,
-            *rank_and_world_size(rank, world_size),
+        self.source, epochs = drawn_from(
+            path,
+            where=where,
+            weights=weights,
+            draws=draws,
+            repeats=repeats,
+            shuffle=shuffle,
+            seed=seed,
         )
-        content = {
-            "fingerprint": self.source.fingerprint,
-            "samples_in_epoch": len(self._epochs),
-            "choice": self._epochs.choice,
-            "shuffle": shuffle,
-            "seed": seed,
-            "repeats": repeats,
-            "drop_last": self._plan.drop_last,
-            "crop": repr(self._crop),
-            "flip": flip,
-            "views": views,
-        }
-        self._views = views
-        self._device = None if device is None else usable_device(device)
-        self._normalize: Normalize | None = None
-        if self._device is not None and normalize is not None:
-            self._normalize = Normalize(normalize, dtype=dtype, device=self._device)
-        filler = Filler(
+        crop = CenterCrop(224, resize=256) if crop is None else crop
+        ranks = rank_and_world_size(rank, world_size)
+        self._ranks = ranks if rank is None else None  # torch.distributed's
+        whole = bool(shuffle) if drop_last is None else drop_last
+        self._plan = BatchPlan(len(epochs), batch_size, whole, *ranks)
+        self._pipeline = wired(
             self.source,
-            self._crop,
+            epochs,
+            crop,
             flip=flip,
             seed=seed,
-            threads=cores.decode_threads() if threads is None else threads,
-            ahead=prefetch + 1,
-            keep_going=on_error == "replace",
-        )
-        self._replacer: Replacer | None = None
-        if on_error == "replace":
-            self._replacer = Replacer(
-                self.source, self._epochs, filler, error_budget, Path(quarantine)
-            )
-        self._pipeline = Pipeline(
-            filler,
-            Ring(
-                (views * min(batch_size, len(self._epochs)), *self._crop.shape, 3),
-                spare=prefetch + 2,
-                pinned=self._device is not None and self._device.type == "cuda",
-            ),
-            Transfer(self._device or torch.device("cpu")),
             views=views,
+            most=min(batch_size, len(epochs)),
+            device=usable_device("cpu" if device is None else device),
+            normalize=None if device is None else normalize,
+            dtype=dtype,
+            fields=fields,
+            mask=mask,
+            transform=transform,
+            workers=workers,
+            threads=threads or cores.decode_threads(),
             prefetch=prefetch,
-            replacer=self._replacer,
-            where=str(self.source.path),
+            error_budget=error_budget if on_error == "replace" else None,
+            quarantine=Path(quarantine),
         )
-        self._passes = Passes(self._epochs, self._plan, self._pipeline, content)
+        self._passes = Passes(
+            epochs,
+            self._plan,
+            self._pipeline,
+            {"crop": repr(crop), "flip": flip, "views": views},
+            Finish(self.source, views, augment),
+        )
         self._closed = False
         self._process = os.getpid()
-        weakref.finalize(self, self._pipeline.discard)  # so that its threads end with the loader
+        # threads end with the last of the loader and its passes
+        weakref.finalize(self._passes, self._pipeline.discard)
 
     def __len__(self) -> int:
         """Batches in a full pass, the same on every rank."""
@@ -202,7 +203,7 @@ class Loader:
     @property
     def replaced(self) -> int:
         """Bad samples that this rank has replaced so far."""
-        return 0 if self._replacer is None else self._replacer.replaced
+        return self._pipeline.replaced
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the pass that begins next."""
@@ -238,7 +239,12 @@ class Loader:
             raise OptionError("this loader was closed; make a new one")
         if self._process != os.getpid():
             raise OptionError("a loader's threads do not survive a fork; make it in the child")
-        return map(self._batch, self._passes.begin())
+        check_same(self._ranks)
+        return self._passes.begin()
+
+    def __getitem__(self, number: object) -> NoReturn:
+        """Refuse a DataLoader around the loader, which would ask for single samples."""
+        raise TypeError("iterate over a loader itself, not a DataLoader of it; see fastdata.open")
 
     def close(self) -> None:
         """End the threads and release the files. Batches that were handed out stay valid."""
@@ -263,27 +269,3 @@ class Loader:
     ) -> None:
         """Close the loader."""
         self.close()
-
-    def _batch(self, received: tuple[Planned, InFlight]) -> Batch:
-        """What the user gets, of what arrived."""
-        planned, arrived = received
-        images = self._normalize(arrived.images) if self._normalize else arrived.images
-        return Batch(
-            images, arrived.labels, planned.ids, arrived.valid, self.source.keys, self._views
-        )
-
-
-def _check(
-    *, flip: float, views: int, threads: int | None, prefetch: int, dtype: torch.dtype
-) -> None:
-    """Arguments of a loader that nothing else checks."""
-    if not 0 <= flip <= 1:
-        raise OptionError(f"flip is a probability from 0 to 1, found {flip}")
-    if views < 1:
-        raise OptionError(f"views must be 1 or more, found {views}")
-    if threads is not None and threads < 1:
-        raise OptionError(f"threads must be 1 or more, found {threads}")
-    if prefetch < 0:
-        raise OptionError(f"prefetch must be 0 or more, found {prefetch}")
-    if not dtype.is_floating_point:
-        raise OptionError(f"dtype must be a floating-point type, found {dtype}")

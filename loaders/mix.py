@@ -3,7 +3,7 @@
 import hashlib
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -67,6 +67,7 @@ class MixedSource:
             self._sources.append(source)
         self._starts = np.cumsum([0, *map(len, self._sources)])
         self.path = Path(" + ".join(str(source.path) for source in self._sources))
+        self.field_names = tuple(dict.fromkeys(n for s in self._sources for n in s.field_names))
         self.classes = tuple(dict.fromkeys(n for s in self._sources for n in s.classes))
         self._labels = [
             np.array([self.classes.index(name) for name in s.classes] + [-1], np.int32)
@@ -137,10 +138,12 @@ class MixedSource:
         source, local = self._source_of(sample)
         return source.read(local)
 
-    def read_fields(self, sample: int) -> dict[str, bytes]:
+    def read_fields(self, sample: int, names: Collection[str] | None = None) -> dict[str, bytes]:
         """Further fields of one sample by extension."""
         source, local = self._source_of(sample)
-        return source.read_fields(local)
+        if names is not None:
+            names = set(names) & set(source.field_names)
+        return source.read_fields(local, names)
 
     def encoded(self, core: ModuleType, ids: Ids, rows: npt.NDArray[Any]) -> Any:
         """The encoded images of N samples as a ``ByteSource`` of the native core."""

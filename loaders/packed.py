@@ -1,7 +1,7 @@
 """What the readers of packed data sets share: catalog, checksums, being sent to other processes."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,6 +28,7 @@ class PackedSource(ABC):
         catalog: Where each sample lies.
         classes: Names in the order of the labels.
         fingerprint: Hash of the content.
+        field_names: Extensions of the further fields that samples may have.
     """
 
     has_checksums = True
@@ -50,6 +51,7 @@ class PackedSource(ABC):
         self.catalog = catalog
         self.classes = manifest.classes
         self.fingerprint = manifest.fingerprint
+        self.field_names = manifest.fields
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -77,11 +79,11 @@ class PackedSource(ABC):
         row = self.catalog.rows([sample])[0]
         return self._read(sample, row["shard"], row["offset"], row["length"], row["crc"])
 
-    def read_fields(self, sample: int) -> dict[str, bytes]:
+    def read_fields(self, sample: int, names: Collection[str] | None = None) -> dict[str, bytes]:
         """Further fields of one sample by extension; raises as :meth:`read` does."""
         shard = self.catalog.rows([sample])[0]["shard"]
         fields = {}
-        for name in self.catalog.field_names:
+        for name in self.field_names if names is None else names:
             place = self.catalog.field(name, [sample])[0]
             if place["offset"] != ABSENT:
                 fields[name] = self._read(

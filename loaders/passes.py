@@ -1,15 +1,16 @@
 """Passes over a data set, and where they stand."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from fastdata.batch import Batch
 from fastdata.batches import BatchPlan
 from fastdata.epochs import Epochs
 from fastdata.errors import OptionError, StateError
 from fastdata.loaders import state
 from fastdata.loaders.pipeline import Pipeline, Planned
-from fastdata.transfer import InFlight
+from fastdata.transfer import Arrived
 
 
 class Passes:
@@ -20,7 +21,12 @@ class Passes:
     """
 
     def __init__(
-        self, epochs: Epochs, plan: BatchPlan, pipeline: Pipeline, content: Mapping[str, object]
+        self,
+        epochs: Epochs,
+        plan: BatchPlan,
+        pipeline: Pipeline,
+        augmentation: Mapping[str, object],
+        finish: Callable[[Planned, Arrived], Batch],
     ) -> None:
         """Stand at the beginning of epoch 0.
 
@@ -28,13 +34,24 @@ class Passes:
             epochs: What is drawn.
             plan: How a whole epoch is cut into batches.
             pipeline: Fills them.
-            content: What a state must agree on, by field.
+            augmentation: What a state must agree on besides these, by field.
+            finish: Makes what is handed out.
         """
         self.next = (0, 0)
         self._epochs = epochs
         self._plan = plan
         self._pipeline = pipeline
-        self._content = content
+        self._content = {
+            "fingerprint": epochs.fingerprint,
+            "samples_in_epoch": len(epochs),
+            "choice": epochs.choice,
+            "shuffle": epochs.shuffle,
+            "seed": epochs.seed,
+            "repeats": epochs.repeats,
+            "drop_last": plan.drop_last,
+            **augmentation,
+        }
+        self._finish = finish
         self._at = (0, 0)  # epoch and position behind what was handed out
         self._number = 0
 
@@ -59,7 +76,7 @@ class Passes:
         self._pipeline.discard()
         self.next = self._at = (epoch, samples)
 
-    def begin(self) -> Iterator[tuple[Planned, InFlight]]:
+    def begin(self) -> Iterator[Batch]:
         """Begin a pass; it ends the one before it."""
         self.end()
         epoch, start = self._at = self.next
@@ -70,7 +87,7 @@ class Passes:
         """End the pass that is under way: its next batch is an error."""
         self._number += 1
 
-    def _iterate(self, number: int, epoch: int, start: int) -> Iterator[tuple[Planned, InFlight]]:
+    def _iterate(self, number: int, epoch: int, start: int) -> Iterator[Batch]:
         """The batches of pass ``number``."""
         left = len(replace(self._plan, start=start))
         try:
@@ -80,11 +97,13 @@ class Passes:
                 if number != self._number:
                     raise RuntimeError("this pass ended: another was begun, or the loader closed")
                 planned, arrived = self._pipeline.receive()
+                made = [self._finish(planned, arrived)]  # if it fails, nothing was handed out
                 left -= 1
                 self._at = (epoch, planned.end) if left else (epoch + 1, 0)
                 if not left and self.next == (epoch, 0):
                     self.next = (epoch + 1, 0)
-                yield planned, arrived
+                del arrived
+                yield made.pop()  # what the consumer lets go of is not kept here
         finally:
             if number == self._number and left:
                 self._pipeline.discard()

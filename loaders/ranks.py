@@ -20,3 +20,21 @@ def rank_and_world_size(rank: int | None, world_size: int | None) -> tuple[int, 
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
     return 0, 1
+
+
+def check_same(made: tuple[int, int] | None) -> None:
+    """Refuse to go on as another rank than torch.distributed has by now.
+
+    Args:
+        made: Rank and world size as torch.distributed had them before; None where they were given.
+
+    Raises:
+        OptionError: It was not initialised then: every rank would get all samples.
+    """
+    now = rank_and_world_size(None, None)
+    if made is not None and now[1] > 1 and now != made:
+        raise OptionError(
+            f"this loader was made as rank {made[0]} of {made[1]}, and this process is rank "
+            f"{now[0]} of {now[1]}: make it behind init_process_group (in Lightning, in "
+            "train_dataloader), or give rank and world_size"
+        )

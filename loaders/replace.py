@@ -1,6 +1,7 @@
 """Bad samples replaced by good ones: full batches, equal ranks, and everything written down."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +9,11 @@ import numpy as np
 from fastdata import rng
 from fastdata.epochs import Epochs, augmentation_keys
 from fastdata.errors import BudgetError, DecodeError, SampleError
-from fastdata.fill import Filler, Filling, Pixels, Work
+from fastdata.fields import FieldReader, Fields
+from fastdata.fill import Filling, Fills, Pixels, Work
 from fastdata.native import Failures
 from fastdata.source import Ids, Source
+from fastdata.targets import Mask
 
 IN_A_ROW = 100
 """Bad samples one after the other that end the run: the data set is damaged, not a sample."""
@@ -18,6 +21,25 @@ PROBATION = 10_000
 """Samples that a share is taken of at least: the first bad one of a run is not one too many."""
 
 _COPY = 1 << 40  # substitutes are copies of their own, unlike any that the epoch itself holds
+
+
+@dataclass(frozen=True)
+class Target:
+    """A batch to mend.
+
+    Attributes:
+        fill: Where samples failed; its labels change.
+        fields: What was read beside, or None.
+        pixels: (V * N, h, w, 3) uint8.
+        masks: (V * N, h, w) uint8, or None.
+        views: Views V of each sample.
+    """
+
+    fill: Filling
+    fields: Fields | None
+    pixels: Pixels
+    masks: Mask | None
+    views: int
 
 
 class Replacer:
@@ -31,7 +53,13 @@ class Replacer:
     """
 
     def __init__(
-        self, source: Source, epochs: Epochs, filler: Filler, budget: float, quarantine: Path
+        self,
+        source: Source,
+        epochs: Epochs,
+        filler: Fills,
+        reader: FieldReader | None,
+        budget: float,
+        quarantine: Path,
     ) -> None:
         """Nothing is written before the first bad sample.
 
@@ -39,6 +67,7 @@ class Replacer:
             source: The data set.
             epochs: What substitutes are drawn from.
             filler: Decodes them.
+            reader: Reads their fields, where these are wanted.
             budget: Share of samples that may be replaced.
             quarantine: A line of JSON for each is appended to this file.
         """
@@ -46,30 +75,27 @@ class Replacer:
         self._source = source
         self._epochs = epochs
         self._filler = filler
+        self._reader = reader
         self._budget = budget
         self._quarantine = quarantine
         self._seen = 0
         self._in_a_row = 0
 
-    def mend(
-        self, epoch: int, positions: Ids, ids: Ids, filling: Filling, out: Pixels, views: int
-    ) -> None:
-        """Replace what failed of a batch; ``ids``, the labels of ``filling`` and ``out`` change.
+    def mend(self, epoch: int, positions: Ids, ids: Ids, target: Target) -> None:
+        """Replace what failed of a batch; ``ids`` and all of ``target`` change.
 
         Args:
             epoch: Its epoch.
             positions: (N,) of its samples in the epoch.
             ids: (N,) its samples.
-            filling: Where it failed.
-            out: (views * N, h, w, 3) uint8.
-            views: Views of each sample.
+            target: The batch.
 
         Raises:
             BudgetError: Too many are bad.
             FastdataError: What failed is not one sample but the data set, or the machine.
         """
         bad: Failures = {}
-        for place, error in sorted(filling.failures().items()):
+        for place, error in sorted(target.fill.failures().items()):
             if not isinstance(error, SampleError | DecodeError):
                 raise error
             bad.setdefault(place % len(ids), error)
@@ -84,7 +110,7 @@ class Replacer:
                 number = self._substitute(epoch, position, attempt)
                 self._write(epoch, position, int(ids[place]), number, failure)
                 ids[place] = number
-                failure = self._fill(epoch, positions, ids, place, out, views, filling)
+                failure = self._fill(epoch, positions, ids, place, target)
                 attempt += 1
 
     def _count(self, error: BaseException) -> None:
@@ -104,22 +130,20 @@ class Replacer:
         return int(self._epochs.draw(word.astype(np.int64), epoch).ids[0])
 
     def _fill(
-        self,
-        epoch: int,
-        positions: Ids,
-        ids: Ids,
-        place: int,
-        out: Pixels,
-        views: int,
-        filling: Filling,
+        self, epoch: int, positions: Ids, ids: Ids, place: int, target: Target
     ) -> BaseException | None:
         """Decode a substitute into all views of its place; what went wrong, if anything."""
-        for view in range(views):
+        for view in range(target.views):
             at = place + view * len(ids)
-            copy = np.array([(_COPY + int(positions[place])) * views + view], np.int64)
+            copy = np.array([(_COPY + int(positions[place])) * target.views + view], np.int64)
             one = ids[place : place + 1]
             work = Work(epoch, one, augmentation_keys(one, copy))
-            single = self._filler.submit(work, out[at : at + 1])
+            single = self._filler.submit(work, target.pixels[at : at + 1])
+            fields = None
+            if self._reader is not None:
+                masks = None if target.masks is None else target.masks[at : at + 1]
+                fields = self._reader.submit(work, 1, masks)
+                single.add(fields)
             while not single.wait(1.0):
                 pass
             if failures := single.failures():
@@ -127,7 +151,9 @@ class Replacer:
                 if not isinstance(error, SampleError | DecodeError):
                     raise error
                 return error
-            filling.labels[at] = single.labels[0]
+            target.fill.labels[at] = single.labels[0]
+            if target.fields is not None and fields is not None:
+                target.fields.replace(at, target.views, fields)
         return None
 
     def _write(

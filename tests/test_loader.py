@@ -4,11 +4,13 @@ import gc
 import os
 import pickle
 import threading
+import weakref
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 import fastdata as fd
 from fastdata.crop import CropPlan
@@ -224,6 +226,28 @@ def test_no_thread_is_left(shards: Path) -> None:
             assert not thread.is_alive()
 
 
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_what_is_let_go_is_freed(shards: Path, device: str | None) -> None:
+    """Neither a pass nor its loader keeps a batch that the consumer has let go."""
+    with _loader(shards, device=device) as loader:
+        batches = iter(loader)
+        for _ in range(3):
+            batch = next(batches)
+            images = weakref.ref(batch.images)
+            del batch
+            assert images() is None
+
+
+def test_a_loader_that_only_its_pass_holds(shards: Path) -> None:
+    """A pass is complete although nobody refers to its loader."""
+    found = []
+    for batch in _loader(shards):
+        gc.collect()
+        found += _numbers(batch)
+
+    assert len(set(found)) == 20
+
+
 def test_memory_is_flat(dataset: Path) -> None:
     """Twenty epochs take no more memory than five."""
     with _loader(dataset, crop=fd.RandomResizedCrop(128)) as loader:
@@ -345,3 +369,13 @@ def test_two_loaders_at_once(dataset: Path) -> None:
         for (numbers, images), (their_numbers, their_images) in zip(one, other, strict=True):
             assert numbers == their_numbers
             assert torch.equal(images, their_images)
+
+
+@pytest.mark.parametrize("batch_size", [None, 1])
+def test_a_dataloader_around_a_loader_is_refused(shards: Path, batch_size: int | None) -> None:
+    """A DataLoader, which would take the loader for a data set of samples, is told what to do."""
+    with (
+        fd.Loader(shards, 4, crop=fd.CenterCrop(8), threads=1) as loader,
+        pytest.raises(TypeError, match="iterate over a loader itself"),
+    ):
+        next(iter(DataLoader(loader, batch_size=batch_size)))  # type: ignore[arg-type]

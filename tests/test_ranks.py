@@ -156,3 +156,29 @@ def test_abandoned_epochs_leave_nothing(shards: Path) -> None:
         "assert not [name for name in os.listdir('/dev/shm') if str(os.getpid()) in name]\n"
     )
     _run(code, shards)
+
+
+_EARLY = """
+import os, sys, torch.distributed as dist, fastdata as fd
+crop = fd.RandomResizedCrop(8)
+early = fd.Loader(sys.argv[1], 2, crop=crop)
+meant = fd.Loader(sys.argv[1], 2, crop=crop, rank=0, world_size=1)
+child = os.fork()
+store = f"file://{sys.argv[2]}"
+dist.init_process_group("gloo", init_method=store, rank=int(child == 0), world_size=2)
+if child == 0:
+    os._exit(0)
+try:
+    iter(early)
+except fd.errors.OptionError as error:
+    assert "rank 0 of 1" in str(error), error
+else:
+    raise AssertionError
+next(iter(meant))
+os.waitpid(child, 0)
+"""
+
+
+def test_a_loader_made_too_early_says_so(shards: Path, tmp_path: Path) -> None:
+    """A loader made before its rank was known would give each rank all samples: an error."""
+    _run(_EARLY, shards, tmp_path / "store")

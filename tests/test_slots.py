@@ -1,4 +1,4 @@
-"""The ring of buffers: what is visible is never overwritten, what is not is used again."""
+"""Buffers of batches: what is visible is never overwritten, what is not is used again."""
 
 import gc
 from collections.abc import Callable
@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from fastdata.slots import Ring
+from fastdata.errors import DeviceError
+from fastdata.slots import Layout, Ring
 
 
 def _ring(spare: int = 2) -> Ring:
-    return Ring((2, 4, 4, 3), spare=spare, pinned=False)
+    return Ring(96, spare=spare, pinned=False)
 
 
 def _address(array: np.ndarray) -> int:
@@ -33,10 +34,11 @@ def test_views_keep_it_lent() -> None:
     """A tensor, a view of a tensor, and a numpy view of it each keep the buffer from being lent."""
     ring = _ring()
     views: list[Callable[[Any], Any]] = [
-        lambda lease: torch.from_numpy(lease).permute(0, 3, 1, 2),
-        lambda lease: torch.from_numpy(lease[:1])[0, 1:],
-        lambda lease: torch.from_numpy(lease).permute(0, 3, 1, 2).numpy()[0],
-        lambda lease: lease[:1][0, 1:].T,
+        lambda lease: torch.from_numpy(lease).view(2, 4, 4, 3).permute(0, 3, 1, 2),
+        lambda lease: torch.from_numpy(lease[:48])[16:],
+        lambda lease: Layout((4, 4)).split(torch.from_numpy(lease), 1).pixels.numpy()[0],
+        lambda lease: Layout((3, 3)).split(torch.from_numpy(lease), 1).labels,
+        lambda lease: lease.reshape(2, 48)[0, 1:],
         memoryview,
     ]
     for view in views:
@@ -69,3 +71,47 @@ def test_spare_buffers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     leases = [ring.lend() for _ in range(6)]
 
     assert len(allocated) == 4
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize(("shape", "views"), [((4, 4), 1), ((3, 5), 2), ((1, 1), 1)])
+@pytest.mark.parametrize("with_masks", [False, True])
+def test_parts_of_a_batch_share_nothing(
+    shape: tuple[int, int], views: int, count: int, with_masks: bool
+) -> None:
+    """Pixels, labels, valid and masks of a batch fill its memory without overlapping."""
+    layout = Layout(shape, views, with_masks)
+    memory = torch.full((layout.size(count),), 7, dtype=torch.uint8)
+    pixels, labels, valid, masks = layout.split(memory, count)
+    pixels.zero_()
+    labels.copy_(torch.arange(count) - 1)
+    valid.fill_(value=True)
+
+    assert pixels.shape == (views * count, *shape, 3)
+    assert pixels.is_contiguous()
+    assert int(pixels.sum()) == 0
+    assert labels.tolist() == list(range(-1, count - 1))
+    assert valid.tolist() == [True] * count
+    assert (masks is not None) == with_masks
+    if masks is not None:
+        assert masks.shape == (views * count, *shape)
+        assert (masks == 7).all()
+        masks.zero_()
+    assert int((memory == 7).sum()) < 8  # what is left over aligns the labels
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_no_memory(monkeypatch: pytest.MonkeyPatch, pinned: bool) -> None:
+    """Memory that cannot be had, or not be page-locked, is one error that says how much it was."""
+
+    def refuse(*args: Any, **options: Any) -> torch.Tensor:
+        assert options["pin_memory"] == pinned
+        raise RuntimeError("CUDA error:\n  out of memory")
+
+    ring = Ring(123456, spare=1, pinned=pinned)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "empty", refuse)
+        with pytest.raises(DeviceError, match=r"123456 bytes.* CUDA error: out of memory"):
+            ring.lend()
+    if not pinned:
+        assert len(ring.lend()) == 123456

@@ -1,0 +1,230 @@
+"""A user's function over images, on threads or in processes of their own.
+
+Processes see the pixels in memory that they share with this one: nothing but row numbers and seeds
+goes through a pipe. This module imports no torch, so that a process starts as fast as the function
+lets it.
+"""
+
+import mmap
+import multiprocessing
+import os
+import queue
+import random
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastdata.errors import OptionError, TransformError
+
+Pixels = npt.NDArray[np.uint8]
+Transform = Callable[[Pixels, int], Any]
+"""From (h, w, 3) uint8 and a seed to an image of the same shape and type."""
+
+_END = 5.0  # seconds that a killed process may take to be gone
+_PIECES = 4  # parts of a batch for each worker, so that one slow part does not hold up all
+
+
+class Workers:
+    """Threads that apply a function to rows of images, by themselves or through a process each.
+
+    Attributes:
+        arena: (slots, rows, h, w, 3) uint8 that the processes see; None without processes.
+    """
+
+    def __init__(
+        self,
+        transform: Transform,
+        *,
+        threads: int,
+        processes: int,
+        room: tuple[int, int, int, int, int],
+    ) -> None:
+        """Start the processes, which import what the function needs while this one goes on.
+
+        Args:
+            transform: The function; processes need one that can be pickled.
+            threads: Threads, where there are no processes.
+            processes: Processes; 0 applies the function on threads of this one.
+            room: Shape of the arena.
+
+        Raises:
+            OptionError: The function cannot be sent to a process.
+        """
+        self.arena: Pixels | None = None
+        self._transform = transform
+        self._idle: queue.SimpleQueue[_Process] = queue.SimpleQueue()
+        self._processes: list[_Process] = []
+        if processes:
+            memory = _SharedMemory(int(np.prod(room)))
+            self.arena = np.frombuffer(memory.map, np.uint8).reshape(room)
+            self._memory = memory
+            for _ in range(processes):
+                self._processes.append(_Process(transform, memory, room[2:]))
+                self._idle.put(self._processes[-1])
+        self._threads = ThreadPoolExecutor(processes or threads, "fastdata-transform")
+        self._pieces = _PIECES * (processes or threads)
+
+    def apply(self, pixels: Pixels, rows: Sequence[int], seeds: Sequence[int]) -> dict[int, str]:
+        """Replace images by what the function makes of them.
+
+        Args:
+            pixels: (N, h, w, 3) uint8; with processes, a part of the arena.
+            rows: Which of them.
+            seeds: A seed for each of ``rows``.
+
+        Returns:
+            The traceback of each row that failed.
+
+        Raises:
+            TransformError: A process died.
+        """
+        size = max(1, -(-len(rows) // self._pieces))
+        parts = [slice(first, first + size) for first in range(0, len(rows), size)]
+        failed = self._threads.map(
+            self._part, repeat(pixels), [rows[part] for part in parts], [seeds[p] for p in parts]
+        )
+        return {row: text for part in failed for row, text in part.items()}
+
+    def close(self) -> None:
+        """End threads and processes; a function under way in a process is not waited for."""
+        for process in self._processes:
+            process.kill()
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+    def _part(self, pixels: Pixels, rows: Sequence[int], seeds: Sequence[int]) -> dict[int, str]:
+        if self.arena is None:
+            return _apply(self._transform, pixels, rows, seeds)
+        start = pixels.__array_interface__["data"][0] - self.arena.__array_interface__["data"][0]
+        first = start // pixels[0].nbytes
+        process = self._idle.get()  # there are as many as threads
+        try:
+            failed = process.call([first + row for row in rows], list(seeds))
+        finally:
+            self._idle.put(process)
+        return {row - first: text for row, text in failed.items()}
+
+
+class _SharedMemory:
+    """Memory that other processes of this user find under a path while this one lives.
+
+    It is not in /dev/shm: containers give that 64 MB, and writing beyond is SIGBUS.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._file = os.memfd_create("fastdata-pixels")
+        os.ftruncate(self._file, size)
+        self.map = mmap.mmap(self._file, size)
+        self.path = f"/proc/{os.getpid()}/fd/{self._file}"
+
+    def __del__(self) -> None:
+        os.close(self._file)
+
+
+class _Process:
+    """One process, and this end of its pipe."""
+
+    def __init__(self, transform: Transform, memory: _SharedMemory, shape: tuple[int, ...]) -> None:
+        context = multiprocessing.get_context("spawn")  # forked threads' locks would stay locked
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(
+            target=_serve,
+            args=(theirs, transform, memory.path, memory.size, shape),
+            name="fastdata-worker",
+            daemon=True,
+        )
+        try:
+            self._process.start()
+        except Exception as error:  # pickle raises whatever the object's methods raise
+            raise OptionError(
+                f"transform cannot be sent to a worker process: {error}; "
+                "define it at the top of a module, or use workers=0 for threads"
+            ) from error
+        theirs.close()
+
+    def call(self, rows: list[int], seeds: list[int]) -> dict[int, str]:
+        """Let it work on rows of the arena.
+
+        Raises:
+            TransformError: It died.
+        """
+        try:
+            self._pipe.send((rows, seeds))
+            failed: dict[int, str] = self._pipe.recv()  # its death closes the other end
+        except (EOFError, OSError) as error:
+            self._process.join(_END)
+            raise TransformError(
+                f"a worker process ended with exit code {self._process.exitcode}; "
+                "was it killed, or out of memory?"
+            ) from error
+        return failed
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._process.kill()
+        self._process.join(_END)
+
+
+def _serve(
+    pipe: Connection, transform: Transform, path: str, size: int, shape: tuple[int, ...]
+) -> None:
+    """A worker process: work on rows until the other end of the pipe is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that trains
+    with open(path, "r+b") as file:
+        arena = np.frombuffer(mmap.mmap(file.fileno(), size), np.uint8).reshape(-1, *shape)
+    for library, single in (("torch", "set_num_threads"), ("cv2", "setNumThreads")):
+        if library in sys.modules:  # the processes are the parallelism
+            getattr(sys.modules[library], single)(1)
+    while True:
+        try:
+            rows, seeds = pipe.recv()
+        except EOFError:
+            return
+        pipe.send(_apply(transform, arena, rows, seeds, alone=True))
+
+
+def _apply(
+    transform: Transform,
+    pixels: Pixels,
+    rows: Sequence[int],
+    seeds: Sequence[int],
+    *,
+    alone: bool = False,
+) -> dict[int, str]:
+    """Apply the function to rows; ``alone`` in its process, with the global generators seeded."""
+    failed = {}
+    for row, seed in zip(rows, seeds, strict=True):
+        image = pixels[row]
+        try:
+            if alone:
+                _seed_generators(seed)
+            _put(transform(image, seed), image)
+        except Exception:  # noqa: BLE001 - whatever it raises, its text goes to the caller
+            failed[row] = traceback.format_exc()
+    return failed
+
+
+def _put(made: Any, image: Pixels) -> None:
+    pixels = np.asarray(made)
+    if pixels.shape != image.shape or pixels.dtype != np.uint8:
+        raise OptionError(
+            f"transform must return a uint8 image of shape {image.shape} like its input, "
+            f"found {pixels.dtype} of shape {pixels.shape}"
+        )
+    if pixels is not image:
+        image[...] = pixels
+
+
+def _seed_generators(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed & 0xFFFFFFFF)  # noqa: NPY002 - it is what users' code draws from
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(seed)

@@ -1,0 +1,38 @@
+"""Arguments of a loader that nothing else checks."""
+
+import torch
+
+from fastdata.errors import OptionError
+from fastdata.workers import Transform
+
+
+def check_options(
+    *,
+    flip: float,
+    views: int,
+    on_error: str,
+    dtype: torch.dtype,
+    transform: Transform | None,
+    workers: int,
+    threads: int | None,
+    prefetch: int,
+) -> None:
+    """Refuse what is out of range.
+
+    Raises:
+        OptionError: With the argument's name and what was found.
+    """
+    if not 0 <= flip <= 1:
+        raise OptionError(f"flip is a probability from 0 to 1, found {flip}")
+    if views < 1:
+        raise OptionError(f"views must be 1 or more, found {views}")
+    if on_error not in ("raise", "replace"):
+        raise OptionError(f"on_error must be 'raise' or 'replace', found {on_error!r}")
+    if not dtype.is_floating_point:
+        raise OptionError(f"dtype must be a floating-point type, found {dtype}")
+    if workers < 0 or (workers and transform is None):
+        raise OptionError(f"workers must be 0, or more for a transform to run in, found {workers}")
+    if threads is not None and threads < 1:
+        raise OptionError(f"threads must be 1 or more, found {threads}")
+    if prefetch < 0:
+        raise OptionError(f"prefetch must be 0 or more, found {prefetch}")
