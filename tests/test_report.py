@@ -14,7 +14,7 @@ import pytest
 from fastdata import report
 from fastdata.errors import MissingExtraError
 from fastdata.report.page import escape
-from fastdata.train import Ceiling, EpochResult, Round, TrainReport
+from fastdata.train import Ceiling, EpochResult, Recipe, Round, TrainReport
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -64,8 +64,8 @@ def training() -> TrainReport:
     rounds = tuple(Round(90.0 + n, 100.0) for n in range(5))
     return TrainReport(
         path="train", val="val", samples=400, val_samples=100, classes=10, model="resnet18",
-        parameters=11_000_000, size=96, batch_size=16, amp="off", compile=False,
-        channels_last=True, schedule="onecycle", seed=0, lr=0.05, device="cpu", epochs=epochs,
+        parameters=11_000_000, recipe=Recipe(size=96, batch_size=16), world_size=1, lr=0.05,
+        device="cpu", epochs=epochs,
         images_per_second=90.0, warmup_seconds=1.0, ceiling=Ceiling(92.0, 100.0, 0.92, rounds, 4),
         gpu_utilization=None, peak_memory_bytes=2**30, machine={"cpu": "<i>Z80</i>", "cores": 2},
     )  # fmt: skip

@@ -30,14 +30,17 @@ def _torch_rates(
     return found
 
 
+@pytest.mark.parametrize("rise", [0.15, 0.3, 0.55])
 @pytest.mark.parametrize("steps", [2, 3, 10, 99, 1000])
-def test_one_cycle_is_torchs(steps: int) -> None:
+def test_one_cycle_is_torchs(steps: int, rise: float) -> None:
     """Every step has the rate that OneCycleLR with its defaults gives it."""
     optimizer = _optimizer(0.1)
-    scheduler = OneCycleLR(optimizer, max_lr=0.3, total_steps=steps, cycle_momentum=False)
+    scheduler = OneCycleLR(
+        optimizer, max_lr=0.3, total_steps=steps, pct_start=rise, cycle_momentum=False
+    )
     expected = _torch_rates(optimizer, scheduler, steps)
 
-    found = [one_cycle(step, steps=steps, peak=0.3) for step in range(steps)]
+    found = [one_cycle(step, steps=steps, peak=0.3, rise=rise) for step in range(steps)]
 
     assert found == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
@@ -58,9 +61,10 @@ def test_cosine_is_torchs(steps: int, warmup: int) -> None:
 
 @pytest.mark.parametrize("name", ["onecycle", "cosine"])
 @pytest.mark.parametrize("steps", [1, 2, 19, 20, 1000])
-def test_rates_stay_between_zero_and_the_peak(name: str, steps: int) -> None:
+@pytest.mark.parametrize("rise", [0.0, 0.05, 0.1, 0.5, 0.99])
+def test_rates_stay_between_zero_and_the_peak(name: str, steps: int, rise: float) -> None:
     """Whatever the number of steps, each rate is over zero and at most the peak."""
-    rate = rates(name, steps=steps, peak=0.5)
+    rate = rates(name, steps=steps, peak=0.5, rise=rise)
 
     assert all(0 < rate(step) <= 0.5 for step in range(steps))
 
@@ -68,4 +72,4 @@ def test_rates_stay_between_zero_and_the_peak(name: str, steps: int) -> None:
 def test_unknown_schedule() -> None:
     """A schedule that does not exist is an error that names those that do."""
     with pytest.raises(OptionError, match=r"'onecycle' or 'cosine', not 'step'"):
-        rates("step", steps=10, peak=0.1)
+        rates("step", steps=10, peak=0.1, rise=0.1)

@@ -161,6 +161,7 @@ def test_warm_up_leaves_no_trace() -> None:
 def test_model_that_cannot_take_the_batch() -> None:
     """A shape that a model refuses is found in the warm-up, as an error with the shape."""
     step = TrainStep(_network(), device=CPU)
+    assert isinstance(step.module, nn.Sequential)
     step.module.append(nn.Linear(99, 3))
 
     with pytest.raises(OptionError, match="cannot train on batches of 4 images of 8x8 pixels"):

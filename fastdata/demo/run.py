@@ -11,7 +11,7 @@ from fastdata.demo.pictures import generate
 from fastdata.demo.results import DemoReport, Loading
 from fastdata.demo.show import page
 from fastdata.loaders.loader import Loader
-from fastdata.train import Progress, train
+from fastdata.train import Progress, Recipe, train
 
 IMAGES = 600
 VAL_IMAGES = 200
@@ -83,10 +83,8 @@ def demo(
         elif at.phase == "ceiling":
             tell("measure the ceiling", at.done, at.total)
 
-    trained = train(
-        tar, val=val, size=size, epochs=epochs, batch_size=BATCH_SIZE, lr=LR,
-        channels_last=True, ceiling_seconds=_CEILING_SECONDS, progress=training,
-    )  # fmt: skip
+    recipe = Recipe(size=size, epochs=epochs, batch_size=BATCH_SIZE, lr=LR, channels_last=True)
+    trained = train(tar, recipe, val=val, ceiling_seconds=_CEILING_SECONDS, progress=training)
     html = root / "report.html"
     done = DemoReport(
         folder=str(root),

@@ -66,7 +66,7 @@ def _rows(done: DemoReport) -> Iterator[tuple[str, str, str, str]]:
     for item in done.loading:
         yield f"load at {done.loading_size} px", item.stored, f"{item.images_per_second:,.0f}", ""
     trained = done.training
-    part, name = f"train {trained.model} at {trained.size} px", accuracy_name(trained)
+    part, name = f"train {trained.model} at {trained.recipe.size} px", accuracy_name(trained)
     for e in trained.epochs:
         remark = f"{name} {accuracy(e):.1%}"
         yield part, f"epoch {e.epoch + 1}", f"{e.images_per_second:,.0f}", remark

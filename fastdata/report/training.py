@@ -1,5 +1,7 @@
 """Parts of a report that show a training run."""
 
+from dataclasses import asdict
+
 from fastdata.report.charts import line_chart, rounds_chart
 from fastdata.report.page import Section, Tile, facts, figure, row, table
 from fastdata.train.render import accuracy, accuracy_name
@@ -17,7 +19,7 @@ def training_tiles(report: TrainReport) -> list[Tile]:
         Tile(
             f"{report.images_per_second:,.0f}",
             "images/s in training",
-            f"{report.model} at {report.size} px, {report.device}",
+            f"{report.model} at {report.recipe.size} px, {report.device}",
         ),
     ]
     if report.ceiling is not None:
@@ -54,9 +56,9 @@ def _training(report: TrainReport) -> Section:
     header = ("epoch", "loss", "train accuracy", "val accuracy", "images/s", "last lr")
     text = (
         f"{report.model} ({report.parameters / 1e6:.1f} M parameters) from scratch on "
-        f"{report.samples:,} images of {report.classes} classes at {report.size} pixels, "
-        f"{report.batch_size} a step. Train accuracy counts augmented crops while the weights "
-        "change; val accuracy counts every validation image once, after the epoch."
+        f"{report.samples:,} images of {report.classes} classes at {report.recipe.size} pixels, "
+        f"{report.recipe.batch_size} at once. Train accuracy counts augmented crops while the "
+        "weights change; val accuracy counts every validation image once, after the epoch."
     )
     return Section("Training", text, _curves(report) + table(header, rows))
 
@@ -104,13 +106,18 @@ def _machine(report: TrainReport) -> str:
     pairs: dict[str, object] = {
         key.replace("_", " "): value for key, value in report.machine.items()
     }
-    pairs["amp"] = report.amp
-    pairs["compile"] = "on" if report.compile else "off"
-    pairs["channels last"] = "on" if report.channels_last else "off"
-    pairs["schedule"] = f"{report.schedule}, at most {report.lr:g}"
-    pairs["seed"] = report.seed
+    pairs["ranks"] = report.world_size
+    pairs["highest learning rate"] = f"{report.lr:g}"
+    pairs |= {k.replace("_", " "): _switch(v) for k, v in asdict(report.recipe).items()}
     pairs["warm-up"] = f"{report.warmup_seconds:.1f} s, not in the figures"
     pairs["peak memory"] = f"{report.peak_memory_bytes / 2**30:.2f} GiB"
     if report.gpu_utilization is not None:
         pairs["GPU busy"] = f"{report.gpu_utilization:.0%}"
     return facts(pairs)
+
+
+def _switch(value: object) -> object:
+    """A switch as people say it."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "not set" if value is None else value

@@ -1,6 +1,18 @@
 """The reference training run and its figures."""
 
+from fastdata.train.progress import Progress
+from fastdata.train.recipe import Recipe
 from fastdata.train.results import Ceiling, EpochResult, Round, TrainReport
-from fastdata.train.run import Progress, train
+from fastdata.train.run import train
+from fastdata.train.step import TrainStep
 
-__all__ = ["Ceiling", "EpochResult", "Progress", "Round", "TrainReport", "train"]
+__all__ = [
+    "Ceiling",
+    "EpochResult",
+    "Progress",
+    "Recipe",
+    "Round",
+    "TrainReport",
+    "TrainStep",
+    "train",
+]

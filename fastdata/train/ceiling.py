@@ -2,12 +2,17 @@
 
 import itertools
 import statistics
+import threading
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager, nullcontext
+from functools import partial
+from typing import NamedTuple
 
 import torch
 
 from fastdata.batch import Batch
+from fastdata.train import ranks
 from fastdata.train.meter import now
 from fastdata.train.results import Ceiling, Round
 from fastdata.train.step import TrainStep
@@ -15,47 +20,117 @@ from fastdata.train.step import TrainStep
 ROUNDS = 5
 _LEAD_IN = 3  # untimed steps: more than the two batches that a loader holds ready
 
+Pair = tuple[torch.Tensor, torch.Tensor]
+
 
 def measure_ceiling(
     step: TrainStep,
     loader: Iterable[Batch],
     *,
     seconds: float = 15.0,
+    rounds: int = ROUNDS,
+    spinning: bool = False,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Ceiling:
     """Measure real and resident speed in turn; the training state is as before afterwards.
 
-    Each round makes the same steps twice: on batches from the loader, and on one batch that
-    stays on the device. Both begin with untimed steps where steps are short, so that neither
-    profits from batches that the loader got ready, nor pays for its getting ready, in the other.
+    Each round makes the same steps on batches from the loader and on one batch that stays on the
+    device. With ``spinning`` it makes them a third time: on the resident batch, while another
+    thread takes a batch from the loader for each step and throws it away. That costs all that
+    loading costs, except waiting for it. Who goes first changes from round to round, and all begin
+    with untimed steps where steps are short, so that none profits from batches that the loader
+    got ready in another, nor pays for its getting ready.
+
+    Ranks that train together measure together: equally many steps, and their speeds are added up.
 
     Args:
         step: Step of a model that is warm already.
         loader: Training batches; it is read again and again.
         seconds: Time to spend, roughly. Slow steps may need more: each run has one at least.
-        progress: Called after each of the ``ROUNDS`` rounds with the number done.
+        rounds: How many rounds.
+        spinning: Measure with the loader spinning, too.
+        progress: Called after each round with the number done.
     """
     with closing(_endless(loader)) as batches, step.preserved():
         first = next(batches)
         kept = first.images.clone(), first.labels.clone()
-        resident = itertools.repeat(kept)
-        real = ((batch.images, batch.labels) for batch in batches)
+        resident = _Feed(itertools.repeat(kept))
+        real = _Feed((batch.images, batch.labels) for batch in batches)
+
+        def spin(lead_in: int, steps: int) -> _Run:
+            with _spinning(batches, step.device) as take:
+                return _run(step, _Feed(_beside(kept, take)), lead_in, steps)
+
+        runs: list[Callable[[int, int], _Run]]
+        runs = [partial(_run, step, real), partial(_run, step, resident)]
+        if spinning:
+            runs.append(spin)
         step.module.train()
-        speeds = _speed(step, real, lead_in=1, steps=2), _speed(step, resident, 0, steps=1)
-        pair = sum(len(kept[1]) / speed for speed in speeds)  # seconds that a step of each takes
-        lead_in, steps = _plan(seconds / ROUNDS / pair)
-        measured = []
-        for done in range(1, ROUNDS + 1):
-            speeds = _speed(step, real, lead_in, steps), _speed(step, resident, lead_in, steps)
-            measured.append(Round(*speeds))
-            progress(done)
+        tried = sum(run(1, 2).seconds / 2 for run in runs)  # a step of each
+        each = _on_all_ranks(tried, step.device) / ranks.count()
+        lead_in, steps = _plan(seconds / rounds / each)
+        done: list[list[_Run]] = []
+        for number in range(rounds):
+            order = [(number + place) % len(runs) for place in range(len(runs))]
+            found = {which: runs[which](lead_in, steps) for which in order}
+            done.append([found[which] for which in range(len(runs))])
+            progress(number + 1)
+        measured = tuple(
+            Round(*(_on_all_ranks(run.images / run.seconds, step.device) for run in row))
+            for row in done
+        )
+    loaded = [row[0] for row in done]
+    beside = [r.spinning for r in measured if r.spinning is not None]
     return Ceiling(
         real_images_per_second=statistics.median(r.real for r in measured),
         resident_images_per_second=statistics.median(r.resident for r in measured),
         share=statistics.median(r.real / r.resident for r in measured),
-        rounds=tuple(measured),
+        rounds=measured,
         steps=steps,
+        spinning_images_per_second=statistics.median(beside) if beside else None,
+        loader_share=statistics.median(run.thread_seconds / run.seconds for run in loaded),
+        wait_share=statistics.median(run.next_seconds / run.seconds for run in loaded),
     )
+
+
+class _Run(NamedTuple):
+    """A few timed steps of this rank."""
+
+    images: int
+    seconds: float
+    next_seconds: float  # of these, how long getting batches took
+    thread_seconds: float  # of those, how long this thread computed
+
+
+class _Feed:
+    """Batches for steps, and the time that getting them takes the thread that makes the steps."""
+
+    def __init__(self, pairs: Iterator[Pair]) -> None:
+        self._pairs = pairs
+        self.seconds = self.thread_seconds = 0.0
+
+    def __iter__(self) -> Iterator[Pair]:
+        return self
+
+    def __next__(self) -> Pair:
+        began, cpu = time.perf_counter(), time.thread_time()
+        pair = next(self._pairs)
+        self.thread_seconds += time.thread_time() - cpu
+        self.seconds += time.perf_counter() - began
+        return pair
+
+
+def _run(step: TrainStep, feed: _Feed, lead_in: int, steps: int) -> _Run:
+    """Make ``steps`` steps after ``lead_in`` untimed ones."""
+    for images, labels in itertools.islice(feed, lead_in):
+        step(images, labels, lr=0.0)
+    feed.seconds = feed.thread_seconds = 0.0
+    count = 0
+    began = now(step.device)
+    for images, labels in itertools.islice(feed, steps):
+        step(images, labels, lr=0.0)
+        count += len(labels)
+    return _Run(count, now(step.device) - began, feed.seconds, feed.thread_seconds)
 
 
 def _plan(affordable: float) -> tuple[int, int]:
@@ -64,23 +139,53 @@ def _plan(affordable: float) -> tuple[int, int]:
     return lead_in, max(1, int(affordable) - lead_in)
 
 
-def _speed(
-    step: TrainStep,
-    source: Iterator[tuple[torch.Tensor, torch.Tensor]],
-    lead_in: int,
-    steps: int,
-) -> float:
-    """Images a second over ``steps`` steps after ``lead_in`` untimed ones."""
-    for images, labels in itertools.islice(source, lead_in):
-        step(images, labels, lr=0.0)
-    count = 0
-    start = now(step.device)
-    for images, labels in itertools.islice(source, steps):
-        step(images, labels, lr=0.0)
-        count += len(labels)
-    return count / (now(step.device) - start)
+def _on_all_ranks(value: float, device: torch.device) -> float:
+    """The sum of what each rank has."""
+    return float(ranks.add_up(torch.tensor(value, dtype=torch.float64, device=device)))
 
 
 def _endless(loader: Iterable[Batch]) -> Generator[Batch]:
     while True:
         yield from loader
+
+
+def _beside(kept: Pair, take: Callable[[], None]) -> Iterator[Pair]:
+    """The same batch without end, and ``take`` called before each."""
+    for pair in itertools.repeat(kept):
+        take()
+        yield pair
+
+
+@contextmanager
+def _spinning(batches: Iterator[Batch], device: torch.device) -> Iterator[Callable[[], None]]:
+    """A thread that takes a batch and throws it away, each time that what this yields is called.
+
+    Taking a batch for each step keeps the loader as busy as in training: free to run, it would be
+    busier than it ever is there, and where it cannot keep up, it never rests in either.
+
+    Raises:
+        BaseException: Whatever the loader raised.
+    """
+    asked, ended = threading.Semaphore(0), threading.Event()
+    errors: list[BaseException] = []
+
+    def take_all() -> None:
+        on_gpu = device.type == "cuda"
+        try:
+            # a stream of its own, for the step not to wait for what is thrown away
+            with torch.cuda.stream(torch.cuda.Stream(device)) if on_gpu else nullcontext():
+                while asked.acquire() and not ended.is_set():
+                    next(batches)
+        except BaseException as error:  # noqa: BLE001  # raised below, in the thread that asked
+            errors.append(error)
+
+    thread = threading.Thread(target=take_all, name="fastdata-spin", daemon=True)
+    thread.start()
+    try:
+        yield asked.release
+    finally:
+        ended.set()
+        asked.release()
+        thread.join()  # for one batch at most, and that has a deadline of its own
+    if errors:
+        raise errors[0]

@@ -7,14 +7,29 @@ import threading
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 
 from fastdata import cores
+from fastdata.train import ranks
 from fastdata.train.step import StepResult
 
 _SAMPLE_SECONDS = 0.1  # NVML itself averages over 1/6 s to 1 s, depending on the GPU
+
+
+class Totals(NamedTuple):
+    """A pass so far, on all ranks together.
+
+    Attributes:
+        loss: Mean loss; NaN or infinite if any step's was.
+        accuracy: Share classified rightly, from 0 to 1.
+        images: How many images there were.
+    """
+
+    loss: float
+    accuracy: float
+    images: int
 
 
 class PassMeter:
@@ -22,23 +37,27 @@ class PassMeter:
 
     def __init__(self, device: torch.device) -> None:
         """Start from nothing seen."""
-        self._loss = torch.zeros((), dtype=torch.float64, device=device)
-        self._correct = torch.zeros((), dtype=torch.int64, device=device)
-        self.images = 0
+        # loss, rightly classified, images; float64 counts exactly up to 2**53
+        self._sums = torch.zeros(3, dtype=torch.float64, device=device)
 
     def add(self, result: StepResult, images: int) -> None:
         """Count one step over ``images`` images; does not wait for the device."""
-        self._loss += result.loss * images
-        self._correct += result.correct
-        self.images += images
+        self._sums[0] += result.loss * images
+        self._sums[1] += result.correct
+        self._sums[2] += images
 
-    def loss(self) -> float:
-        """Mean loss so far; waits for the device. NaN or infinite if any step's was."""
-        return float(self._loss) / self.images
+    def read(self) -> Totals:
+        """The pass so far; waits for the device and, where there are several ranks, for them."""
+        loss, correct, images = ranks.add_up(self._sums.clone()).tolist()
+        return Totals(loss / images, correct / images, int(images))
 
-    def accuracy(self) -> float:
-        """Share classified rightly so far, from 0 to 1; waits for the device."""
-        return int(self._correct) / self.images
+    def sums(self) -> torch.Tensor:
+        """(3,) float64: what this rank has added up."""
+        return self._sums
+
+    def go_on(self, sums: torch.Tensor) -> None:
+        """Go on from :meth:`sums`."""
+        self._sums.copy_(sums)
 
 
 def now(device: torch.device) -> float:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from fastdata.train.recipe import Recipe
+
 
 @dataclass(frozen=True)
 class EpochResult:
@@ -13,8 +15,9 @@ class EpochResult:
         train_accuracy: Share of the augmented training images classified rightly during the
             pass, as the weights changed; not a measure of generalisation.
         val_accuracy: Share of all validation images classified rightly after the pass, each
-            counted once; None without validation data.
-        images_per_second: Training images a second, loading included, validation not.
+            counted once, by the averaged weights where there are any; None without validation data.
+        images_per_second: Training images a second of all ranks together, loading included,
+            validation not.
         lr: Learning rate of the last step.
     """
 
@@ -28,10 +31,18 @@ class EpochResult:
 
 @dataclass(frozen=True)
 class Round:
-    """Two short runs of the same steps, one after the other, in images a second."""
+    """Short runs of the same steps, one after the other, in images a second.
+
+    Attributes:
+        real: On the loader's batches.
+        resident: On one batch that stays on the device.
+        spinning: On that batch, beside a loader whose batches are thrown away; None where that
+            was not measured.
+    """
 
     real: float
     resident: float
+    spinning: float | None = None
 
 
 @dataclass(frozen=True)
@@ -46,6 +57,12 @@ class Ceiling:
             a little above 1.
         rounds: What each round measured.
         steps: Timed steps of each run.
+        spinning_images_per_second: Median with the resident batch beside a loader whose batches
+            are thrown away. What it lacks to the resident speed is what loading takes from the
+            step by being busy; what the real speed lacks to it is waiting for batches.
+        loader_share: Median share of the real runs in which the training thread itself computed
+            inside the loader's ``next()``: its CPU time over the run's duration.
+        wait_share: Median share of them that passed inside ``next()``, waiting included.
     """
 
     real_images_per_second: float
@@ -53,6 +70,9 @@ class Ceiling:
     share: float
     rounds: tuple[Round, ...]
     steps: int
+    spinning_images_per_second: float | None = None
+    loader_share: float | None = None
+    wait_share: float | None = None
 
 
 @dataclass(frozen=True)
@@ -65,15 +85,10 @@ class TrainReport:
         samples: Training samples.
         val_samples: Validation samples; 0 without validation data.
         classes: Number of classes.
-        model: torchvision's name of the model.
+        model: torchvision's name of the model, or the class of the caller's.
         parameters: Trained numbers of the model.
-        size: Side of the training images in pixels.
-        batch_size: Images a step.
-        amp: ``"off"``, ``"bf16"`` or ``"fp16"``.
-        compile: Whether the model was compiled.
-        channels_last: Whether weights and images were laid out channels last.
-        schedule: ``"onecycle"`` or ``"cosine"``.
-        seed: Seed of the weights, the order and the crops.
+        recipe: Every switch of the run.
+        world_size: Ranks that trained together.
         lr: Highest learning rate.
         device: For example ``"cuda:0"`` or ``"cpu"``.
         epochs: What each pass found.
@@ -95,13 +110,8 @@ class TrainReport:
     classes: int
     model: str
     parameters: int
-    size: int
-    batch_size: int
-    amp: str
-    compile: bool
-    channels_last: bool
-    schedule: str
-    seed: int
+    recipe: Recipe
+    world_size: int
     lr: float
     device: str
     epochs: tuple[EpochResult, ...]

@@ -3,21 +3,24 @@
 import math
 import os
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
-from typing import NamedTuple
+from pathlib import Path
 
 import torch
+from torch import nn
 
-from fastdata.crop import CenterCrop, RandomResizedCrop
 from fastdata.errors import OptionError
 from fastdata.loaders.loader import Loader
+from fastdata.train import checkpoint as checkpoints
+from fastdata.train import ranks
 from fastdata.train.ceiling import ROUNDS, measure_ceiling
-from fastdata.train.checks import check_labelled, check_same_classes
-from fastdata.train.device import pick_device, seeded
+from fastdata.train.checkpoint import Checkpoints, Position
+from fastdata.train.data import open_data
+from fastdata.train.device import kernels, pick_device, seed_rank, seeded
 from fastdata.train.evaluate import evaluate
+from fastdata.train.loop import steps_in_epoch, train_epoch
 from fastdata.train.meter import (
     PassMeter,
     UtilizationSampler,
@@ -27,160 +30,164 @@ from fastdata.train.meter import (
     reset_peak_memory,
 )
 from fastdata.train.models import build
-from fastdata.train.results import EpochResult, TrainReport
-from fastdata.train.schedule import Schedule, rates
-from fastdata.train.step import TrainStep, amp_dtype
+from fastdata.train.progress import Progress, ProgressCallback
+from fastdata.train.recipe import Recipe
+from fastdata.train.results import Ceiling, EpochResult, TrainReport
+from fastdata.train.schedule import rates
+from fastdata.train.step import TrainStep
+from fastdata.train.stop import Stop
+from fastdata.train.watch import Watch
 
-BASE_LR = 0.1  # for 256 images a step, scaled linearly (Goyal et al. 2017)
-
-_READ_EVERY = 50  # steps between readings of the loss: each one makes the host wait for the device
-
-
-class Progress(NamedTuple):
-    """Where a run is.
-
-    Attributes:
-        phase: ``"warm-up"``, ``"train"``, ``"validate"`` or ``"ceiling"``.
-        epoch: From 0.
-        done: Steps done in this epoch, or rounds of the ceiling.
-        total: Steps of this epoch, or rounds.
-        loss: Mean loss of the epoch as it was last read; None before.
-    """
-
-    phase: str
-    epoch: int
-    done: int
-    total: int
-    loss: float | None = None
-
-
-ProgressCallback = Callable[[Progress], None]
+DEFAULT = Recipe()
 
 
 def train(
     path: str | os.PathLike[str],
+    recipe: Recipe = DEFAULT,
     *,
     val: str | os.PathLike[str] | None = None,
-    model: str = "resnet18",
-    size: int = 224,
-    epochs: int = 1,
-    batch_size: int = 64,
-    lr: float | None = None,
-    amp: str = "off",
-    compile: bool = False,
-    channels_last: bool = False,
-    schedule: str = "onecycle",
+    network: nn.Module | None = None,
     device: str | torch.device | None = None,
-    seed: int = 0,
     threads: int | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: int | None = None,
+    resume: bool = False,
+    profile: str | os.PathLike[str] | None = None,
+    tensorboard: str | os.PathLike[str] | None = None,
+    timeout: float = 600.0,
     ceiling_seconds: float = 15.0,
     progress: ProgressCallback | None = None,
 ) -> TrainReport:
-    """Train one of torchvision's classifiers from scratch on one device, and measure it.
+    """Train an image classifier from scratch, and measure it.
 
-    The same arguments give the same weights to the bit on the same CPU. torch's own random state
-    is left as it was.
+    The same data and recipe give the same weights to the bit on the same CPU, stopped and resumed
+    or not. Under torchrun each process is a rank with its share of each step. torch's own random
+    state is left as it was.
 
     Args:
         path: Training data: tar shards, an ``.lmdb`` file, or class folders of images.
+        recipe: Every switch.
         val: Validation data with the same classes.
-        model: torchvision's name of the model.
-        size: Side of the training crops in pixels; validation crops the centre of images scaled
-            to 256/224 of it.
-        epochs: Passes over the training data.
-        batch_size: Images a step. Each pass leaves out the last incomplete batch.
-        lr: Highest learning rate; None means 0.1 for 256 images a step, in proportion.
-        amp: ``"off"``, ``"bf16"``, or ``"fp16"`` with loss scaling (CUDA only).
-        compile: Use ``torch.compile``; the time it takes stays out of the figures.
-        channels_last: Lay out weights and activations channels last.
-        schedule: ``"onecycle"``, or ``"cosine"`` with a short linear warm-up.
-        device: Where to train; None means CUDA where there is one, else the CPU.
-        seed: Keys the first weights, the order, crops and flips.
-        threads: Decoding threads; None leaves one or two cores to the step.
+        network: A model of your own, from (N, 3, H, W) to (N, classes), in place of the recipe's;
+            it is trained in place, and under several ranks must start with the same weights.
+        device: Where to train; None takes CUDA where there is one, under torchrun the rank's GPU.
+        threads: Decoding threads; None leaves a core or two to the step.
+        checkpoint: File that is written after each epoch, and when Ctrl-C or SIGTERM ends the run.
+        checkpoint_every: Steps between further checkpoints within an epoch.
+        resume: Go on from ``checkpoint`` where it exists; then nothing but ``device``'s index,
+            ``threads`` and what is measured may differ.
+        profile: File for a profiler's trace of a few steps, for chrome://tracing or Perfetto.
+        tensorboard: Folder for scalars.
+        timeout: Seconds that a rank waits for the others before that is an error.
         ceiling_seconds: Time for measuring the share of the ceiling; 0 leaves it out.
-        progress: Called after every step.
+        progress: Called after every step, on the first rank.
 
     Raises:
-        OptionError: An argument is out of range or does not fit the data, or the loss became
-            infinite or NaN.
+        OptionError: An argument is out of range or does not fit the data, the loss became
+            infinite or NaN, or the device has too little memory.
         NotADatasetError: ``path`` or ``val`` holds no data set.
         CorruptError: One of them is damaged.
-        MissingExtraError: torchvision is not installed.
+        DestinationError: ``checkpoint`` exists, and ``resume`` was not asked for.
+        StateError: It is damaged, or of another run.
+        RankError: Another rank ended, or does not answer.
+        MissingExtraError: torchvision or TensorBoard is not installed.
     """
-    _check(epochs=epochs, lr=lr, ceiling_seconds=ceiling_seconds)
-    tell = progress or (lambda _: None)
+    _check(timeout=timeout, ceiling_seconds=ceiling_seconds)
     where = pick_device(device)
-    dtype = amp_dtype(amp, where)
-    peak = BASE_LR * batch_size / 256 if lr is None else lr
 
     with ExitStack() as stack:
-        stack.enter_context(seeded(seed, where))
+        stack.enter_context(ranks.process_group(where, timeout))
+        stack.enter_context(ranks.expected())
+        stack.enter_context(kernels(recipe, where))
+        stack.enter_context(seeded(recipe.seed, where))
+        world = ranks.count()
+        tell = progress if progress is not None and ranks.number() == 0 else lambda _: None
+        resuming = checkpoint is not None and checkpoints.prepare(
+            Path(checkpoint), every=checkpoint_every, resume=resume, device=where
+        )
 
         # Data: batches arrive on the device, normalised, in the type of the forward pass.
-        load = partial(Loader, device=where, dtype=dtype or torch.float32, threads=threads)
-        cut = RandomResizedCrop(size)
-        data = stack.enter_context(load(path, batch_size, crop=cut, flip=0.5, seed=seed))
-        check_labelled(data.source)
-        held_out = None
-        if val is not None:
-            whole = CenterCrop(size, resize=round(size * 256 / 224))
-            held_out = load(val, batch_size, crop=whole, shuffle=False, drop_last=False)
-            stack.enter_context(held_out)
-            check_same_classes(data.source, held_out.source)
+        data, held_out = open_data(path, val, recipe, device=where, threads=threads, closing=stack)
+        classes = data.source.classes
 
         # Model, optimiser, learning rates; then everything that happens only once.
-        network = build(model, classes=len(data.source.classes), size=size)
-        step = TrainStep(
-            network, device=where, dtype=dtype, compile=compile, channels_last=channels_last
-        )
-        rate = rates(schedule, steps=epochs * len(data), peak=peak)
+        name = recipe.model if network is None else type(network).__name__
+        if network is None:
+            network = build(recipe.model, classes=len(classes), size=recipe.size)
+        step = TrainStep.of(recipe, network, where)
+        steps = recipe.epochs * steps_in_epoch(data, recipe)
+        peak = recipe.peak_lr(world)
+        rate = rates(recipe.schedule, steps=steps, peak=peak, rise=recipe.rise)
         tell(Progress("warm-up", 0, 0, 1))
         started = now(where)
-        step.warm_up(batch_size, size)
+        step.warm_up(recipe.batch_size, recipe.size, classes=len(classes))
         warmup_seconds = now(where) - started
+        seed_rank(recipe.seed, ranks.number())
+
+        # Where an earlier run stopped, if there was one.
+        at = Position(PassMeter(where))
+        saved = None
+        if checkpoint is not None:
+            run = checkpoints.identity(recipe, name, data.source, where)
+            saved = Checkpoints(
+                Path(checkpoint), every=checkpoint_every, run=run, step=step, data=data
+            )
+            if resuming:
+                saved.restore(at)
 
         # Training, and after each pass exact accuracy on what the model has not seen.
+        watch = stack.enter_context(
+            Watch(
+                profile=None if profile is None else Path(profile),
+                tensorboard=None if tensorboard is None else Path(tensorboard),
+                device=where,
+                steps=steps - at.step,
+            )
+        )
+        stop = Stop() if saved is None else stack.enter_context(Stop())
         reset_peak_memory(where)
         gpu = UtilizationSampler(where)
-        results = []
-        for epoch in range(epochs):
+        while len(at.epochs) < recipe.epochs:
             with gpu:
-                result = train_epoch(step, data, epoch=epoch, rate=rate, tell=tell)
+                result = train_epoch(
+                    step,
+                    data,
+                    recipe,
+                    at,
+                    rate=rate,
+                    saved=saved,
+                    stop=stop,
+                    watch=watch,
+                    tell=tell,
+                )
             if held_out is not None:
-                tell(Progress("validate", epoch, 0, len(held_out), result.loss))
+                tell(Progress("validate", result.epoch, 0, len(held_out), result.loss))
                 result = replace(result, val_accuracy=evaluate(step, held_out))
-            results.append(result)
+            watch.scalars(at.step, scalars(result))
+            at.finish_epoch(result, PassMeter(where))
+            if saved is not None:
+                saved.write(at)
+                if stop.wished(where):
+                    stop.obey()
         peak_bytes = peak_memory(where)
 
         # The headline, on a copy of the state.
-        share = None
-        if ceiling_seconds > 0:
-            share = measure_ceiling(
-                step,
-                data,
-                seconds=ceiling_seconds,
-                progress=lambda done: tell(Progress("ceiling", epochs, done, ROUNDS)),
-            )
+        share = _ceiling(step, data, ceiling_seconds, tell) if ceiling_seconds else None
 
         return TrainReport(
             path=os.fspath(path),
             val=None if val is None else os.fspath(val),
             samples=len(data.source),
             val_samples=0 if held_out is None else len(held_out.source),
-            classes=len(data.source.classes),
-            model=model,
+            classes=len(classes),
+            model=name,
             parameters=sum(p.numel() for p in network.parameters()),
-            size=size,
-            batch_size=batch_size,
-            amp=amp,
-            compile=compile,
-            channels_last=channels_last,
-            schedule=schedule,
-            seed=seed,
+            recipe=recipe,
+            world_size=world,
             lr=peak,
             device=str(where),
-            epochs=tuple(results),
-            images_per_second=typical_speed(results),
+            epochs=tuple(at.epochs),
+            images_per_second=typical_speed(at.epochs),
             warmup_seconds=warmup_seconds,
             ceiling=share,
             gpu_utilization=gpu.mean(),
@@ -189,38 +196,13 @@ def train(
         )
 
 
-def train_epoch(
-    step: TrainStep,
-    data: Loader,
-    *,
-    epoch: int,
-    rate: Schedule,
-    tell: ProgressCallback,
-) -> EpochResult:
-    """Train on one pass over ``data``.
+def _ceiling(step: TrainStep, data: Loader, seconds: float, tell: ProgressCallback) -> Ceiling:
+    """The share of the ceiling, round by round."""
 
-    Raises:
-        OptionError: The loss became infinite or NaN.
-    """
-    meter = PassMeter(step.device)
-    first, steps, lr = epoch * len(data), len(data), 0.0
-    loss = None
-    started = now(step.device)
-    for done, batch in enumerate(data, start=1):
-        lr = rate(first + done - 1)
-        meter.add(step(batch.images, batch.labels, lr), len(batch.labels))
-        if done % _READ_EVERY == 0 or done == steps:  # the only waits for the device
-            loss = _finite(meter.loss(), epoch=epoch, done=done, lr=lr)
-        tell(Progress("train", epoch, done, steps, loss))
-    seconds = now(step.device) - started
-    return EpochResult(
-        epoch=epoch,
-        loss=meter.loss(),
-        train_accuracy=meter.accuracy(),
-        val_accuracy=None,
-        images_per_second=meter.images / seconds,
-        lr=lr,
-    )
+    def progress(done: int) -> None:
+        tell(Progress("ceiling", 0, done, ROUNDS))
+
+    return measure_ceiling(step, data, seconds=seconds, progress=progress)
 
 
 def typical_speed(results: Sequence[EpochResult]) -> float:
@@ -228,20 +210,20 @@ def typical_speed(results: Sequence[EpochResult]) -> float:
     return statistics.median(result.images_per_second for result in (results[1:] or results))
 
 
-def _finite(loss: float, *, epoch: int, done: int, lr: float) -> float:
-    if not math.isfinite(loss):
-        raise OptionError(
-            f"the loss became {loss} within the first {done} steps of epoch {epoch} "
-            f"(learning rate {lr:g}); train with a lower lr, or with amp off"
-        )
-    return loss
+def scalars(result: EpochResult) -> dict[str, float]:
+    """An epoch's figures by their names in TensorBoard."""
+    values = {
+        "train/accuracy": result.train_accuracy,
+        "train/images_per_second": result.images_per_second,
+    }
+    if result.val_accuracy is not None:
+        values["val/accuracy"] = result.val_accuracy
+    return values
 
 
-def _check(*, epochs: int, lr: float | None, ceiling_seconds: float) -> None:
+def _check(*, timeout: float, ceiling_seconds: float) -> None:
     """Arguments that nothing else checks."""
-    if epochs < 1:
-        raise OptionError(f"epochs must be 1 or more, not {epochs}")
-    if lr is not None and not 0 < lr < math.inf:
-        raise OptionError(f"lr must be a positive number, not {lr}")
+    if not 0 < timeout < math.inf:
+        raise OptionError(f"timeout must be a positive number of seconds, not {timeout}")
     if not 0 <= ceiling_seconds < math.inf:
         raise OptionError(f"ceiling_seconds must be 0 or more, not {ceiling_seconds}")

@@ -11,12 +11,11 @@ Schedule = Callable[[int], float]
 
 
 # The defaults of torch.optim.lr_scheduler.OneCycleLR.
-_RISE = 0.3  # share of the steps that go up
 _START = 25.0  # the first rate is the peak divided by this
 _END = 1e4  # the last rate is the first divided by this
 
 
-def one_cycle(step: int, *, steps: int, peak: float) -> float:
+def one_cycle(step: int, *, steps: int, peak: float, rise: float = 0.3) -> float:
     """Rate of the one-cycle policy: up along half a cosine, then down along another to nothing.
 
     The values are those of ``torch.optim.lr_scheduler.OneCycleLR``.
@@ -25,10 +24,11 @@ def one_cycle(step: int, *, steps: int, peak: float) -> float:
         step: Step from 0 to ``steps - 1``.
         steps: Steps of the whole training.
         peak: Highest rate.
+        rise: Share of the steps that go up, below 1.
     """
-    top, last = _RISE * steps - 1, steps - 1  # top lies between two steps where it is no integer
+    top, last = rise * steps - 1, steps - 1  # top lies between two steps where it is no integer
     low = peak / _START
-    if step <= top:
+    if step < top:
         return _between(low, peak, step / top)
     return _between(peak, low / _END, (step - top) / (last - top))
 
@@ -50,21 +50,22 @@ def cosine(step: int, *, steps: int, peak: float, warmup: int) -> float:
     return _between(peak, 0.0, (step - warmup) / (steps - warmup))
 
 
-def rates(name: str, *, steps: int, peak: float) -> Schedule:
+def rates(name: str, *, steps: int, peak: float, rise: float) -> Schedule:
     """The schedule of this name over ``steps`` steps with a highest rate of ``peak``.
 
     Args:
-        name: ``"onecycle"``, or ``"cosine"`` with the first twentieth of the steps as warm-up.
+        name: ``"onecycle"`` or ``"cosine"``.
         steps: Steps of the whole training.
         peak: Highest rate.
+        rise: Share of the steps before the highest rate, below 1.
 
     Raises:
         OptionError: There is no schedule of this name.
     """
     if name == "onecycle":
-        return partial(one_cycle, steps=steps, peak=peak)
+        return partial(one_cycle, steps=steps, peak=peak, rise=rise)
     if name == "cosine":
-        return partial(cosine, steps=steps, peak=peak, warmup=steps // 20)
+        return partial(cosine, steps=steps, peak=peak, warmup=int(rise * steps))
     raise OptionError(f"schedule must be 'onecycle' or 'cosine', not {name!r}")
 
 

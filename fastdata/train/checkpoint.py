@@ -1,0 +1,189 @@
+"""Checkpoints: all that a run needs to go on as if it had never stopped."""
+
+import dataclasses
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fastdata.errors import DestinationError, OptionError, StateError
+from fastdata.files import write_atomically
+from fastdata.loaders.loader import Loader
+from fastdata.source import Source
+from fastdata.train import ranks
+from fastdata.train.device import random_state, set_random_state
+from fastdata.train.meter import PassMeter
+from fastdata.train.recipe import Recipe
+from fastdata.train.results import EpochResult
+from fastdata.train.step import TrainStep
+
+VERSION = 1
+
+_FIELDS = {"version", "run", "step", "seconds", "epochs", "sums", "parts", "loader", "random"}
+
+
+@dataclass
+class Position:
+    """Where a run stands.
+
+    Attributes:
+        meter: Sums of the epoch under way.
+        step: Steps of the optimiser that are done, over all epochs.
+        seconds: Time that the epoch under way has taken.
+        epochs: What the finished epochs found.
+    """
+
+    meter: PassMeter
+    step: int = 0
+    seconds: float = 0.0
+    epochs: list[EpochResult] = field(default_factory=list)
+
+    def finish_epoch(self, result: EpochResult, meter: PassMeter) -> None:
+        """Begin the next epoch, with a meter that has seen nothing."""
+        self.epochs.append(result)
+        self.meter, self.seconds = meter, 0.0
+
+
+class Checkpoints:
+    """The checkpoint of a run: one file, replaced by its next version in one move."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        every: int | None,
+        run: Mapping[str, object],
+        step: TrainStep,
+        data: Loader,
+    ) -> None:
+        """Say what belongs to a checkpoint.
+
+        Args:
+            path: The file; with several nodes in a folder that all of them see.
+            every: Steps between two checkpoints within an epoch; None for none.
+            run: What a run must agree on to go on from it, by name: plain values.
+            step: Its parts are saved.
+            data: Its place is saved.
+        """
+        self._path = path
+        self._every = every
+        self._run = dict(run)
+        self._step = step
+        self._data = data
+
+    def due(self, step: int) -> bool:
+        """Whether a checkpoint belongs behind this step, within an epoch."""
+        return self._every is not None and step % self._every == 0
+
+    def write(self, at: Position) -> None:
+        """Write where the run stands. All ranks must call it; they leave when it is on the disk.
+
+        Raises:
+            OSError: The file cannot be written; the checkpoint before it stays.
+        """
+        device = self._step.device
+        sums, random = ranks.gather(at.meter.sums()).cpu(), ranks.gather(random_state(device)).cpu()
+        if ranks.number() == 0:
+            content = {
+                "version": VERSION,
+                "run": self._run,
+                "step": at.step,
+                "seconds": at.seconds,
+                "epochs": [dataclasses.asdict(result) for result in at.epochs],
+                "sums": sums,  # (ranks, 3)
+                "parts": {name: part.state_dict() for name, part in self._step.parts().items()},
+                "loader": self._data.state_dict(),
+                "random": random,  # (ranks, B) uint8
+            }
+            write_atomically(self._path, lambda file: torch.save(content, file))
+        ranks.meet(device)
+
+    def restore(self, at: Position) -> None:
+        """Put step, loader, random numbers and ``at`` where the checkpoint was written.
+
+        Raises:
+            StateError: The file is no whole checkpoint, or of another run; the text says in what.
+        """
+        content = read(self._path)
+        _check_same(self._path, content["run"], self._run)
+        try:
+            for name, part in self._step.parts().items():
+                part.load_state_dict(content["parts"][name])
+        except (KeyError, RuntimeError, ValueError) as error:
+            raise StateError(f"{self._path} does not fit the model: {error}") from error
+        self._data.load_state_dict(content["loader"])
+        at.step, at.seconds = content["step"], content["seconds"]
+        at.epochs[:] = [EpochResult(**result) for result in content["epochs"]]
+        at.meter.go_on(content["sums"][ranks.number()])
+        set_random_state(content["random"][ranks.number()], self._step.device)
+
+
+def prepare(path: Path, *, every: int | None, resume: bool, device: torch.device) -> bool:
+    """Check where a checkpoint is to go, before any work is done; whether one is there to resume.
+
+    Raises:
+        DestinationError: There is one, and nobody said that the run goes on from it.
+        OptionError: The folder does not exist, not all ranks see the file, or ``every`` is out
+            of range.
+    """
+    if every is not None and every < 1:
+        raise OptionError(f"checkpoint_every must be 1 or more steps, not {every}")
+    if not path.parent.is_dir():
+        raise OptionError(f"checkpoint: the folder {path.parent} does not exist; make it")
+    if path.exists() and not resume:
+        raise DestinationError(f"{path} exists; go on from it with resume, or remove it")
+    seen = int(ranks.add_up(torch.tensor(int(path.exists()), device=device)))
+    if 0 < seen < ranks.count():
+        raise OptionError(f"only {seen} of {ranks.count()} ranks see {path}; share its folder")
+    return seen > 0
+
+
+def identity(recipe: Recipe, model: str, source: Source, device: torch.device) -> dict[str, object]:
+    """What two runs must agree on for one to go on from the other's checkpoint, by name."""
+    return {
+        **dataclasses.asdict(recipe),
+        "model": model,
+        "data set": source.fingerprint,
+        "classes": list(source.classes),
+        "number of ranks": ranks.count(),
+        "kind of device": device.type,
+    }
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A checkpoint's content, on the CPU. Nothing in the file is executed.
+
+    Raises:
+        StateError: It is damaged, or no checkpoint of this version.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:  # torch itself does not compare the CRC-32s
+            damaged = archive.testzip()
+        content = None if damaged else torch.load(path, map_location="cpu", weights_only=True)
+    except OSError:
+        raise
+    except Exception as error:  # zip files and torch raise whatever comes
+        raise StateError(f"{path} is no whole checkpoint: {type(error).__name__}") from error
+    if damaged:
+        raise StateError(f"{path} is damaged in {damaged}; take an older copy, or start anew")
+    if not isinstance(content, dict) or content.keys() != _FIELDS or content["version"] != VERSION:
+        raise StateError(f"{path} is no checkpoint of `fastdata train`, version {VERSION}")
+    return content
+
+
+def _check_same(path: Path, theirs: Mapping[str, object], ours: Mapping[str, object]) -> None:
+    """A checkpoint is of the same run as this one."""
+    for name in {**theirs, **ours}:
+        if theirs.get(name) != ours.get(name):
+            raise StateError(
+                f"{path} is of another run: its {name} is {_shown(theirs.get(name))}, here it is "
+                f"{_shown(ours.get(name))}; run it as it was, or start anew with another checkpoint"
+            )
+
+
+def _shown(value: object, most: int = 200) -> str:
+    text = repr(value)
+    return text if len(text) <= most else text[:most] + " ..."
