@@ -1,7 +1,8 @@
-"""Core counts respect affinity and cgroup quotas."""
+"""Core counts respect affinity, cgroup quotas, other ranks, and what is really free."""
 
 import math
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -21,29 +22,149 @@ def test_affinity() -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "quota"),
+    ("files", "own", "quota"),
     [
-        ({"cpu.max": "150000 100000\n"}, 1.5),
-        ({"cpu.max": "max 100000\n"}, math.inf),
-        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, math.inf),
-        ({"cpu/cpu.cfs_quota_us": "400000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 4),
-        ({}, math.inf),
+        ({"cpu.max": "150000 100000\n"}, "0::/\n", 1.5),
+        ({"cpu.max": "max 100000\n"}, "0::/\n", math.inf),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, "", math.inf),
+        ({"cpu/cpu.cfs_quota_us": "400000\n", "cpu/cpu.cfs_period_us": "100000\n"}, "", 4),
+        ({"a/cpu.max": "300000 100000\n", "a/b/cpu.max": "max 100000\n"}, "0::/a/b\n", 3),
+        ({"a/cpu.max": "300000 100000\n", "b/cpu.max": "1 1\n"}, "0::/a\n", 3),
+        (
+            {"cpu/x/cpu.cfs_quota_us": "50000\n", "cpu/x/cpu.cfs_period_us": "100000\n"},
+            "4:memory:/y\n3:cpuacct,cpu:/x\n",
+            0.5,
+        ),
+        ({"cpu.max": "200000 100000\n"}, "0::/named/outside/the/container\n", 2),
+        ({}, "0::/\n", math.inf),
     ],
 )
-def test_quota(tmp_path: Path, files: dict[str, str], quota: float) -> None:
-    """The quota is read from either version of cgroups; none or no limit is infinite."""
+def test_quota(tmp_path: Path, files: dict[str, str], own: str, quota: float) -> None:
+    """The smallest quota of the own cgroup and those around it counts, in either version."""
     for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / name).write_text(text)
+    (tmp_path / "own").write_text(own)
 
-    assert cores._quota(tmp_path) == quota
+    assert cores.quota(tmp_path, tmp_path / "own") == quota
 
 
-@pytest.mark.parametrize(("available", "threads"), [(1, 1), (2, 2), (4, 3), (8, 7), (16, 14)])
-def test_leaves_cores_to_the_trainer(
-    monkeypatch: pytest.MonkeyPatch, available: int, threads: int
+@pytest.mark.parametrize(
+    ("files", "own", "count"),
+    [
+        ({"cpuset.cpus.effective": "0-3,8,10-11\n"}, "0::/\n", 7),
+        ({"cpuset/cpuset.effective_cpus": "5\n"}, "3:cpuset:/\n", 1),
+        ({"a/cpuset.cpus.effective": "0-1\n", "cpuset.cpus.effective": "0-7\n"}, "0::/a/b\n", 2),
+        ({}, "0::/\n", os.cpu_count()),
+    ],
+)
+def test_cpuset(tmp_path: Path, files: dict[str, str], own: str, count: int) -> None:
+    """The nearest cgroup that says so tells how many cores it holds, else the machine does."""
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "own").write_text(own)
+
+    assert cores._cpuset(tmp_path, tmp_path / "own") == count
+
+
+@pytest.mark.parametrize(
+    ("ranks", "affinity", "cpuset", "quota", "expected"),
+    [
+        ("1", 16, 16, math.inf, 16),
+        ("8", 128, 128, math.inf, 16),  # torchrun: all ranks may run everywhere
+        ("8", 16, 128, math.inf, 16),  # a launcher gave each its own cores
+        ("8", 64, 128, math.inf, 16),  # ... or bound them to their socket
+        ("8", 32, 32, math.inf, 4),  # a container of 32 cores on a larger machine
+        ("4", 64, 64, 20.0, 5),
+        ("8", 2, 2, math.inf, 1),
+        ("none", 16, 16, math.inf, 16),
+        ("0", 16, 16, math.inf, 16),
+    ],
+)
+def test_ranks_share_the_cores(
+    monkeypatch: pytest.MonkeyPatch,
+    ranks: str,
+    affinity: int,
+    cpuset: int,
+    quota: float,
+    expected: int,
 ) -> None:
-    """From three cores on, one is left to the training loop; on large machines two."""
-    monkeypatch.setattr(cores, "available", lambda: available)
+    """The ranks of a machine never count a core twice, and keep cores that are theirs alone."""
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+    monkeypatch.setattr(cores, "affinity", lambda: affinity)
+    monkeypatch.setattr(cores, "_cpuset", lambda: cpuset)
+    monkeypatch.setattr(cores, "quota", lambda: quota)
+
+    assert cores.share() == expected
+
+
+@pytest.mark.parametrize(
+    ("share", "free", "threads"),
+    [
+        (1, None, 1),
+        (2, 2.0, 2),
+        (2, 0.4, 1),
+        (4, 3.9, 3),
+        (8, 8.0, 7),
+        (16, 15.8, 14),
+        (16, 4.2, 3),
+        (16, 16.4, 14),
+    ],
+)
+def test_leaves_cores_to_the_trainer(
+    monkeypatch: pytest.MonkeyPatch, share: int, free: float | None, threads: int
+) -> None:
+    """Of free cores, one is left to the training loop from three on; on large machines two."""
+
+    def measured(most: int) -> float:
+        assert free is not None, "one core needs no measurement"
+        assert most == share
+        return free
+
+    monkeypatch.setattr(cores, "share", lambda: share)
+    monkeypatch.setattr(cores, "free", measured)
 
     assert cores.decode_threads() == threads
+
+
+def test_free_cores_are_at_most_those_there_are() -> None:
+    """However many threads compute, they get no more than the cores of the affinity."""
+    allowed = os.sched_getaffinity(0)
+    cores.free.cache_clear()
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        assert 0 < cores.free(3) < 1.2
+    finally:
+        os.sched_setaffinity(0, allowed)
+        cores.free.cache_clear()
+
+
+def test_free_cores_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process measures once, so that all its loaders agree and none takes the time again."""
+    spins: list[int] = []
+    spin = cores._spin
+
+    def counted(barrier: threading.Barrier) -> cores._Spin:
+        spins.append(1)
+        return spin(barrier)
+
+    monkeypatch.setattr(cores, "_spin", counted)
+    cores.free.cache_clear()
+    first = cores.free(1)
+
+    assert cores.free(1) == first
+    assert 1 <= len(spins) <= 3
+
+
+def test_threads_that_cannot_start_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system gives no more threads, the count that it states stands."""
+
+    def refused(_: threading.Barrier) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(cores, "_spin", refused)
+    cores.free.cache_clear()
+
+    assert cores.free(7) == 7
+    cores.free.cache_clear()

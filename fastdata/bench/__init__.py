@@ -1,0 +1,18 @@
+"""How fast training is, step by step up to the ceiling: ``fastdata bench``."""
+
+from fastdata.bench.ceiling import bench_ceiling
+from fastdata.bench.results import CeilingReport, ColdPass, Figures, LadderReport, RungResult
+from fastdata.bench.run import ladder
+from fastdata.bench.rungs import Rung, rungs
+
+__all__ = [
+    "CeilingReport",
+    "ColdPass",
+    "Figures",
+    "LadderReport",
+    "Rung",
+    "RungResult",
+    "bench_ceiling",
+    "ladder",
+    "rungs",
+]

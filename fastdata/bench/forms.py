@@ -1,0 +1,75 @@
+"""The same images in the forms that the ladder reads: as a folder of classes, and packed."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastdata.bench import page_cache
+from fastdata.converters.pack import pack
+from fastdata.errors import OptionError
+from fastdata.loaders.export import export
+from fastdata.loaders.open_source import open_source
+from fastdata.train.checks import check_labelled
+
+Tell = Callable[[str, int, int], None]
+"""Called with what is being done, how much of it is done, and how much there is."""
+
+
+@dataclass(frozen=True)
+class Forms:
+    """The images.
+
+    Attributes:
+        folder: As class folders.
+        packed: Packed.
+        work: The folder that the one that was made lies in.
+        samples: How many.
+        classes: Of how many classes.
+        in_memory: Whether all files were read into the page cache.
+    """
+
+    folder: Path
+    packed: Path
+    work: Path
+    samples: int
+    classes: int
+    in_memory: bool
+
+
+def both_forms(path: Path, work: Path | None, *, batch_size: int, tell: Tell) -> Forms:
+    """Pack a folder, or export a packed data set, unless that was done; then read all files once.
+
+    Args:
+        path: One form of the images.
+        work: Folder for the other; None means ``path`` with ``-bench`` behind.
+        batch_size: Least number of images.
+        tell: Called as the work goes on.
+
+    Raises:
+        OptionError: The images have no labels, or are too few.
+        NotADatasetError: ``path`` holds no images.
+        CorruptError: It is damaged.
+        DestinationError: ``work`` holds something else.
+    """
+    source = open_source(path)
+    samples, classes, kind = len(source), len(source.classes), source.kind
+    try:
+        check_labelled(source)
+    finally:
+        source.close()
+    if samples < batch_size:
+        raise OptionError(
+            f"{path}: {samples} images make no batch of {batch_size}; take a smaller batch_size"
+        )
+    full = Path(os.path.abspath(path))
+    place = full.with_name(full.name + "-bench") if work is None else work
+    place.mkdir(parents=True, exist_ok=True)
+    if kind == "folder":
+        folder, packed = path, place / "packed"
+        pack(path, packed, progress=lambda done, _, of, __: tell("pack", done, of))
+    else:
+        folder, packed = place / "images", path
+        export(path, folder, progress=lambda _, done, of: tell("export", done, of))
+    warm = [page_cache.warm(form, lambda *at: tell("read", *at)) for form in (folder, packed)]
+    return Forms(folder, packed, place, samples, classes, all(warm))

@@ -1,0 +1,109 @@
+"""What is not as it should be on the machine and in the data, whatever limits now."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from fastdata import cores
+from fastdata.doctor.results import Measured
+from fastdata.probe import core
+
+_CPUS = Path("/sys/devices/system/cpu")
+_FREE = 0.85  # of all cores
+_FEW = 0.02  # a share that is not worth a word
+
+
+def throttled(cpus: Path = _CPUS) -> int:
+    """How often the processor slowed down since it was started because it was too hot."""
+    total = 0
+    for path in cpus.glob("cpu[0-9]*/thermal_throttle/core_throttle_count"):
+        try:
+            total += int(path.read_text())
+        except (OSError, ValueError):
+            continue
+    return total
+
+
+def warnings(measured: Measured, throttles: int) -> tuple[str, ...]:
+    """Sentences: what was found, and what to do.
+
+    Args:
+        measured: The figures.
+        throttles: How often the processor slowed down during the measurements.
+    """
+    return (*_core(), *_machine(measured, throttles), *_data(measured), *_storage(measured))
+
+
+def _core() -> Iterator[str]:
+    if core() is None:
+        yield (
+            "the native core was not built, so OpenCV decodes whole images: install a C++ compiler "
+            "and libjpeg-turbo (libjpeg-dev), then install fastdata again"
+        )
+
+
+def _machine(measured: Measured, throttles: int) -> Iterator[str]:
+    affinity, quota, available = cores.affinity(), cores.quota(), cores.available()
+    if quota < affinity:
+        yield (
+            f"the cgroup grants {quota:g} of the {affinity} cores that the scheduler offers; "
+            "threads beyond that are stopped for the rest of each period: ask for more"
+        )
+    if measured.free_cores < _FREE * available:
+        yield (
+            f"of {available} cores only {measured.free_cores:.1f} were free: other programs run "
+            "here, or the cores are limited from outside; the figures are what was left"
+        )
+    if torch.get_num_threads() > available:
+        yield (
+            f"torch computes with {torch.get_num_threads()} threads on {available} cores: set "
+            f"OMP_NUM_THREADS={available}"
+        )
+    policy = os.environ.get("OMP_WAIT_POLICY", "").lower()
+    on_cpu = torch.device(measured.settings.device).type == "cpu"
+    if policy == "active" or (on_cpu and policy != "passive"):
+        yield (
+            f"OMP_WAIT_POLICY is {policy or 'not set'}: torch's threads spin while they wait and "
+            "take cores from decoding; set it to passive before torch is imported"
+        )
+    if throttles:
+        yield f"the processor got too hot and slowed down {throttles} times while it was measured"
+
+
+def _data(measured: Measured) -> Iterator[str]:
+    content = measured.content
+    plain = content.jpeg - content.runs
+    if measured.kind != "folder" and plain > _FEW:
+        yield (
+            f"{plain:.0%} of the images are JPEGs without restart runs, which are decoded whole: "
+            "pack them anew without --keep-bytes (`fastdata info` says why some were kept)"
+        )
+    if content.progressive > _FEW:
+        yield (
+            f"{content.progressive:.0%} of the images are progressive JPEGs, which are decoded "
+            "whole, several times over: `fastdata pack` makes them baseline"
+        )
+    if measured.kind != "folder" and 1 - content.jpeg > _FEW:
+        yield (
+            f"{1 - content.jpeg:.0%} of the images are no JPEGs; OpenCV decodes them whole on "
+            "Python's threads"
+        )
+
+
+def _storage(measured: Measured) -> Iterator[str]:
+    storage = measured.storage
+    if storage.file_system is not None:
+        yield (
+            f"the data set lies on a network file system ({storage.file_system}), whose speed "
+            "others share: a copy on a local disk is steadier"
+        )
+    if storage.cold is None:
+        share = storage.from_storage
+        why = (
+            "this system does not say what came from storage"
+            if share is None
+            else f"only {share:.0%} of the bytes came from storage, the rest was still in memory"
+        )
+        yield f"cold reading could not be measured: {why}"

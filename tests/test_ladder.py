@@ -1,0 +1,489 @@
+"""The ladder: its rungs, what feeds them, what is measured, and how it is shown."""
+
+import ctypes
+import dataclasses
+import io
+import itertools
+import json
+import math
+import multiprocessing
+import time
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from typer.testing import CliRunner
+
+from fastdata import cli, cores
+from fastdata.bench import Figures, LadderReport, Rung, RungResult, gpm, ladder, rungs
+from fastdata.bench.clock import StepClock
+from fastdata.bench.feeds import open_feed
+from fastdata.bench.render import render_ladder
+from fastdata.bench.usage import Usage
+from fastdata.errors import NotADatasetError, OptionError
+from fastdata.report.ladder import ladder_page
+from fastdata.train.step import TrainStep
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
+    pytest.mark.timeout(120),
+]
+
+CPU = torch.device("cpu")
+
+
+def climb(path: Path, **options: Any) -> LadderReport:
+    """A ladder of a few seconds: tiny images, two steps a rung, no real compiler."""
+    given: dict[str, Any] = {
+        "model": "squeezenet1_1", "size": 32, "batch_size": 4, "workers": 1, "steps": 2,
+        "device": "cpu",
+    }  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+        patch.setattr("fastdata.bench.climb._LEAD_IN", 1)
+        return ladder(path, **(given | options))
+
+
+@pytest.fixture(scope="module")
+def report(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> LadderReport:
+    """The whole ladder on a folder."""
+    return climb(folder, work=tmp_path_factory.mktemp("work"))
+
+
+def _only(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    chosen = [rung for rung in rungs(batch_size=8, workers=1) if rung.name == name]
+    monkeypatch.setattr("fastdata.bench.run.rungs", lambda **_: chosen)
+
+
+# The plan
+
+
+def test_each_rung_adds_one_thing() -> None:
+    """From a rung to the next exactly one switch changes."""
+    for lower, upper in itertools.pairwise(rungs(batch_size=256, workers=14)):
+        first, second = dataclasses.asdict(lower), dataclasses.asdict(upper)
+        changed = {name for name in first if first[name] != second[name]}
+
+        assert len(changed - {"name", "adds", "needs_cuda"}) == 1, (lower.name, upper.name)
+
+
+def test_the_ladder_leads_from_plain_to_everything() -> None:
+    """The lowest rung has no trick, the highest has all, and names say which is which."""
+    all_rungs = rungs(batch_size=256, workers=14)
+    switches = ("pinned", "uint8", "channels_last", "cudnn_benchmark", "compile", "fused")
+
+    assert [rung.name for rung in all_rungs] == [
+        "plain", "workers", "pinned", "batch", "uint8", "fastdata", "bf16", "channels_last",
+        "cudnn", "compile", "fused",
+    ]  # fmt: skip
+    assert not any(getattr(all_rungs[0], name) for name in (*switches, "workers"))
+    assert all(getattr(all_rungs[-1], name) for name in switches)
+    assert (all_rungs[0].batch_size, all_rungs[-1].batch_size) == (64, 256)
+
+
+def test_without_the_compiler() -> None:
+    """Without compile no rung compiles, and the others are the same."""
+    kept = rungs(batch_size=8, workers=1, compile=False)
+
+    assert not any(rung.compile for rung in kept)
+    assert len(kept) == len(rungs(batch_size=8, workers=1)) - 1
+
+
+# The batches
+
+
+def _feed(rung: Rung, folder: Path, packed: Path) -> tuple[torch.Tensor, torch.Tensor]:
+    torch.manual_seed(0)
+    feed = open_feed(rung, folder=folder, packed=packed, size=24, device=CPU)
+    batch = next(feed)
+    feed.close()
+    return batch
+
+
+def test_bytes_normalised_on_the_device_are_the_hosts_floats(folder: Path, shards: Path) -> None:
+    """The uint8 rung trains on the pixels and labels of the rung below it."""
+    plain = Rung(name="", adds="", batch_size=8)
+    images, labels = _feed(plain, folder, shards)
+    same_images, same_labels = _feed(dataclasses.replace(plain, uint8=True), folder, shards)
+
+    torch.testing.assert_close(images, same_images, rtol=0, atol=1e-5)
+    assert torch.equal(labels, same_labels)
+
+
+def test_every_feed_gives_what_a_step_takes(folder: Path, shards: Path) -> None:
+    """Every rung's batches have the rung's size and normalised pixels; its workers end with it."""
+    for rung in rungs(batch_size=8, workers=1):
+        images, labels = _feed(rung, folder, shards)
+
+        assert images.shape == (rung.batch_size, 3, 24, 24)
+        assert images.dtype == (torch.float32 if rung.amp == "off" else torch.bfloat16)
+        assert labels.shape == (rung.batch_size,)
+        assert -2.2 < float(images.min()) < float(images.max()) < 2.7
+    assert multiprocessing.active_children() == []
+
+
+def test_feeds_do_not_end(folder: Path, shards: Path) -> None:
+    """A feed goes on behind the data set's end; each image comes once before any comes twice."""
+    for name in ("ImageFolder", "fastdata"):
+        rung = Rung(name="", adds="", batch_size=1, workers=0, loader=name)
+        feed = open_feed(rung, folder=folder, packed=shards, size=8, device=CPU)
+        labels = [int(labels) for _, labels in itertools.islice(feed, 46)]
+        feed.close()
+
+        assert sorted(labels[:23]) == sorted(labels[23:]) == sorted(n % 3 for n in range(23))
+
+
+def test_image_that_imagefolder_cannot_read(folder: Path, shards: Path, tmp_path: Path) -> None:
+    """Where fastdata would leave out a bad file, the plain DataLoader's error says what to do."""
+    (tmp_path / "ant").mkdir()
+    (tmp_path / "ant/bad.jpg").write_bytes(b"no image")
+    for workers in (0, 1):
+        rung = Rung(name="", adds="", batch_size=1, workers=workers)
+        feed = open_feed(rung, folder=tmp_path, packed=shards, size=8, device=CPU)
+        with pytest.raises(OptionError, match=r"stops at an image .* remove the image"):
+            next(feed)
+
+
+# What is measured
+
+
+def test_every_rung_has_its_figures(report: LadderReport) -> None:
+    """On a CPU every rung is measured but those that only CUDA has, which say so."""
+    for item in report.rungs:
+        if item.rung.needs_cuda:
+            assert item.figures is None
+            assert item.left_out == "is for CUDA; this is cpu"
+            continue
+        found = item.figures
+        assert found is not None, item.left_out
+        assert found.steps == 2
+        assert 0 < found.step_seconds[0] <= found.step_seconds[1] <= found.step_seconds[2]
+        assert found.share == found.images_per_second / found.resident_images_per_second > 0
+        assert found.cpu_share > 0
+        assert found.peak_memory_bytes > 1 << 20
+        assert found.gpu_utilization is found.sm_activity is found.tensor_activity is None
+
+
+def test_report_is_json(report: LadderReport) -> None:
+    """The whole report survives the way through JSON."""
+    found = json.loads(json.dumps(dataclasses.asdict(report)))
+
+    assert len(found["rungs"]) == 11
+    assert (found["samples"], found["classes"]) == (23, 3)
+    assert found["rungs"][0]["rung"]["name"] == "plain"
+
+
+def test_packed_images_are_exported_for_the_lower_rungs(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A packed data set is read by the upper rungs as it is, and by the lower ones as a folder."""
+    _only(monkeypatch, "plain")
+    done = climb(shards, work=tmp_path / "work")
+
+    assert done.packed == str(shards)
+    assert len(list(Path(done.folder).rglob("*.jpg"))) == 23
+    assert done.rungs[0].figures is not None
+
+
+def test_second_ladder_takes_what_is_there(
+    report: LadderReport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The images are packed once."""
+    kept = {path: path.stat().st_mtime_ns for path in Path(report.packed).iterdir()}
+    monkeypatch.setattr("fastdata.bench.run.rungs", lambda **_: rungs(batch_size=8, workers=1)[:1])
+    again = climb(Path(report.path), work=report.work)
+
+    assert again.packed == report.packed
+    assert {path: path.stat().st_mtime_ns for path in Path(report.packed).iterdir()} == kept
+
+
+def test_without_a_compiler_that_rung_is_left_out(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing compiles, the rung is left out with the compiler's reason."""
+    _only(monkeypatch, "compile")
+
+    def missing(*_: object) -> None:
+        raise RuntimeError("no working C++ compiler found")
+
+    monkeypatch.setattr("fastdata.bench.compiler.torch.compile", lambda _, **__: missing)
+    done = ladder(folder, work=tmp_path / "work", size=32, batch_size=8, workers=1, device="cpu")
+
+    assert done.rungs[0].left_out == "nothing compiles here: no working C++ compiler found"
+
+
+def test_device_that_is_too_small_leaves_a_rung_out(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rung that does not fit the device's memory has no figures, and the others have theirs."""
+    _only(monkeypatch, "plain")
+
+    def full(*_: object, **__: object) -> None:
+        raise OptionError("too little memory") from torch.OutOfMemoryError()
+
+    monkeypatch.setattr(TrainStep, "warm_up", full)
+
+    assert climb(folder, work=tmp_path / "work").rungs[0].left_out == "too little memory"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"model": "resnet81"}, "unknown model 'resnet81'"),
+        ({"batch_size": 24}, "23 images make no batch of 24"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"workers": 0}, "workers must be 1 or more"),
+        ({"steps": 0}, "steps must be 1 or more"),
+        ({"seconds": -1.0}, "seconds must be a positive number"),
+        ({"device": "cuda:99"}, "cuda:99"),
+    ],
+)
+def test_bad_options(folder: Path, tmp_path: Path, options: dict[str, Any], text: str) -> None:
+    """Each argument out of range is one error, before anything is written."""
+    with pytest.raises(OptionError, match=text):
+        climb(folder, work=tmp_path / "work", **options)
+
+    assert not (tmp_path / "work").exists()
+
+
+def test_no_data(tmp_path: Path) -> None:
+    """A path with nothing there is one error."""
+    with pytest.raises(NotADatasetError):
+        climb(tmp_path / "none")
+
+
+def test_clock_has_a_time_for_each_step() -> None:
+    """There is one duration between each two marks, and none is negative."""
+    clock = StepClock(CPU)
+    for _ in range(4):
+        clock.mark()
+
+    assert len(clock.durations()) == 3
+    assert min(clock.durations()) >= 0
+
+
+def _burn(seconds: float) -> None:
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+
+
+def test_cores_of_workers_count() -> None:
+    """CPU time of a living child process counts as that of the process."""
+    done, stop = multiprocessing.get_context("fork").Event(), multiprocessing.Event()
+
+    def child() -> None:
+        _burn(0.4)
+        done.set()
+        stop.wait(30)
+
+    process = multiprocessing.get_context("fork").Process(target=child, daemon=True)
+    with Usage(CPU) as usage:
+        began = time.perf_counter()
+        process.start()
+        assert done.wait(30)
+        seconds = time.perf_counter() - began
+    stop.set()
+    process.join(30)
+
+    assert usage.cpu_share * seconds * cores.available() > 0.35
+
+
+# A GPU's counters, on a driver that is played
+
+
+class _NVMLError(Exception):
+    pass
+
+
+class _Nvml:
+    """NVML of a GPU with GPM counters: 75 % of its multiprocessors busy, tensor cores unknown."""
+
+    NVMLError = _NVMLError
+    NVML_SUCCESS, NVML_GPM_METRICS_GET_VERSION = 0, 1
+    NVML_GPM_METRIC_SM_UTIL, NVML_GPM_METRIC_ANY_TENSOR_UTIL = 2, 5
+
+    def __init__(self, *, supported: int = 1, fails: str = "") -> None:
+        self.supported = supported
+        self.fails = fails
+        self.samples: list[object] = []
+
+    def _maybe_fail(self, name: str) -> None:
+        if self.fails == name:
+            raise _NVMLError(name)
+
+    def nvmlGpmQueryDeviceSupport(self, _handle: object) -> Any:  # noqa: N802
+        self._maybe_fail("support")
+        return SimpleNamespace(isSupportedDevice=self.supported)
+
+    def nvmlGpmSampleAlloc(self) -> object:  # noqa: N802
+        self.samples.append(sample := object())
+        return sample
+
+    def nvmlGpmSampleGet(self, _handle: object, _sample: object) -> None:  # noqa: N802
+        self._maybe_fail("sample")
+
+    def nvmlGpmSampleFree(self, sample: object) -> None:  # noqa: N802
+        self.samples.remove(sample)
+
+    def c_nvmlGpmMetricsGet_t(self) -> Any:  # noqa: N802
+        metrics = [SimpleNamespace(metricId=0, value=0.0, nvmlReturn=0) for _ in range(9)]
+        return SimpleNamespace(metrics=metrics)
+
+    def nvmlGpmMetricsGet(self, request: Any) -> None:  # noqa: N802
+        self._maybe_fail("metrics")
+        assert request.sample1 is not request.sample2
+        values = {2: 75.0, 5: math.nan}
+        for metric in request.metrics[: request.numMetrics]:
+            metric.value = values[metric.metricId]
+
+
+def _activity(nvml: _Nvml, monkeypatch: pytest.MonkeyPatch) -> gpm.Activity:
+    monkeypatch.setattr(gpm, "nvml_handle", lambda _: (nvml, object()))
+    meter = gpm.ActivityMeter(CPU)
+    with meter:
+        pass
+    assert nvml.samples == []  # all were freed
+    return meter.activity
+
+
+def test_activity_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Percent become shares; what is not a number is unknown; samples are freed."""
+    assert _activity(_Nvml(), monkeypatch) == (0.75, None)
+
+
+@pytest.mark.parametrize("fails", ["support", "sample", "metrics"])
+def test_driver_that_does_not_tell(fails: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that refuses at any point, or lacks the counters, leaves the figures unknown."""
+    assert _activity(_Nvml(fails=fails), monkeypatch) == (None, None)
+    assert _activity(_Nvml(supported=0), monkeypatch) == (None, None)
+
+
+def test_request_has_the_form_of_the_library() -> None:
+    """The real binding has the fields that are written here, and room for them."""
+    pynvml = pytest.importorskip("pynvml")
+    request = pynvml.c_nvmlGpmMetricsGet_t()
+    request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
+    request.numMetrics = 2
+    request.metrics[1].metricId = pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL
+
+    assert ctypes.sizeof(request) > 2 * ctypes.sizeof(request.metrics[0])
+    assert (request.metrics[1].value, request.metrics[1].nvmlReturn) == (0.0, 0)
+    assert all(
+        callable(getattr(pynvml, f"nvmlGpm{name}"))
+        for name in ("QueryDeviceSupport", "SampleAlloc", "SampleGet", "SampleFree", "MetricsGet")
+    )
+
+
+# How it is shown
+
+
+def _figures(speed: float, **options: Any) -> Figures:
+    values: dict[str, Any] = {
+        "steps": 9, "step_seconds": (0.09, 0.1, 0.2), "images_per_second": speed,
+        "resident_images_per_second": 2000.0, "share": speed / 2000, "gpu_utilization": None,
+        "sm_activity": None, "tensor_activity": None, "cpu_share": 0.5,
+        "peak_memory_bytes": 3 << 30, "warmup_seconds": 1.0,
+    }  # fmt: skip
+    return Figures(**(values | options))
+
+
+def _made_up(**options: Any) -> LadderReport:
+    results = [
+        RungResult(rung, _figures(100.0 * (number + 1), **options))
+        for number, rung in enumerate(rungs(batch_size=256, workers=14))
+    ]
+    results[2] = RungResult(results[2].rung, None, "no room")
+    return LadderReport(
+        path="[red]photos", folder="f", packed="p", work="w", samples=9, classes=2,
+        model="resnet18", size=224, device="cuda:0", in_memory=False,
+        machine={"cpu": "<b>fast"}, rungs=tuple(results),
+    )  # fmt: skip
+
+
+def _shown(report: LadderReport) -> str:
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(render_ladder(report))
+    return console.export_text()
+
+
+def test_table_fits_a_terminal() -> None:
+    """80 columns hold every rung's name and figures, uncut, and say what was left out."""
+    text = _shown(_made_up())
+
+    for part in ("channels_last", "100 (90.0-200)", "1,100", "55.0%", "[red]photos", "3.00"):
+        assert part in text
+    assert "fused is 11.0 times as fast as plain" in text
+    assert "left out: pinned: no room" in text
+    assert "\u2026" not in text
+    assert "read from storage" in text
+
+
+def test_columns_of_a_gpu_come_with_their_figures() -> None:
+    """The GPU's columns are there where it tells, and only there."""
+    assert "GPU" not in _shown(_made_up())
+    assert "SMs" in _shown(_made_up(gpu_utilization=0.98, sm_activity=0.7))
+    assert "98%" in _shown(_made_up(gpu_utilization=0.98, sm_activity=0.7))
+
+
+@pytest.mark.parametrize("busy", [None, 0.5])
+def test_page_has_all_rungs(busy: float | None) -> None:
+    """The page shows each rung, what it adds and what was left out; text is escaped."""
+    page = ladder_page(_made_up(gpu_utilization=busy))
+
+    for rung in rungs(batch_size=256, workers=14):
+        assert rung.name in page
+    assert page.count("<svg") == 2
+    assert ("GPU busy" in page) == (busy is not None)
+    assert "left out: pinned: no room" in page
+    assert "&lt;b&gt;fast" in page
+    assert "<b>fast" not in page
+
+
+# The command line
+
+
+def _run(*arguments: str) -> Any:
+    return CliRunner().invoke(cli.app, ["bench", *arguments])
+
+
+def test_ladder_command(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command prints one line of JSON, and leaves JSON and a page in the working folder."""
+    _only(monkeypatch, "fastdata")
+    work = tmp_path / "work"
+    result = _run(
+        "ladder", str(folder), "--work", str(work), "--model", "squeezenet1_1", "--size", "32",
+        "--batch-size", "8",
+        "--workers", "1", "--steps", "1", "--device", "cpu", "--json",
+    )  # fmt: skip
+
+    assert result.exit_code == 0, result.output
+    printed = json.loads(result.stdout)
+    assert printed == json.loads((work / "ladder.json").read_text())
+    assert printed["rungs"][0]["figures"]["steps"] == 1
+    assert "fastdata" in (work / "ladder.html").read_text()
+
+
+@pytest.mark.parametrize(("at_least", "code"), [("0", 0), ("1", 1)])
+def test_ceiling_command(
+    shards: Path, at_least: str, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command's exit code says whether the share that was asked for was reached."""
+    from fastdata.train.ceiling import measure_ceiling
+
+    def lower(*arguments: Any, **options: Any) -> Any:
+        return dataclasses.replace(measure_ceiling(*arguments, **options), share=0.5)
+
+    monkeypatch.setattr("fastdata.bench.ceiling.measure_ceiling", lower)
+    result = _run(
+        "ceiling", str(shards), "--size", "32", "--batch-size", "4", "--threads", "1",
+        "--model", "squeezenet1_1", "--seconds", "0.5", "--device", "cpu", "--at-least", at_least,
+    )  # fmt: skip
+
+    assert result.exit_code == code, result.output
+    assert "50.0%" in result.output
+    assert ("were asked for" in result.output) == bool(code)
