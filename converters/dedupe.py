@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 
 from fastdata.converters.listing import Listing, Skipped
-from fastdata.converters.read import read_file
 
 _STEP = 1024  # files whose hashes are awaited together
 
@@ -47,8 +46,7 @@ def _digests(listing: Listing, workers: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _digest(listing: Listing, place: int) -> bytes:
-    name = os.fsdecode(listing.name(place))
-    data = read_file(name, listing.path(place), int(listing.sizes[place]))
+    data = listing.read(place)
     return b"" if isinstance(data, str) else hashlib.blake2b(data, digest_size=16).digest()
 
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from fastdata.converters import keys
 from fastdata.converters.fields import Column, FieldFile
+from fastdata.converters.source_file import read_file
 
 __all__ = ["FieldFile", "Listing", "Skipped", "count_reasons", "fingerprint"]
 
@@ -94,6 +95,24 @@ class Listing:
             if value is not None:
                 found[name] = value
         return found
+
+    def read(self, i: int) -> "bytes | str":
+        """A file's bytes, or why there are none.
+
+        Raises:
+            SourceError: It cannot be read for a reason that lies in this process, here and below.
+        """
+        return read_file(os.fsdecode(self.name(i)), self.path(i), int(self.sizes[i]))
+
+    def read_fields(self, i: int) -> "dict[str, bytes | str]":
+        """Further fields of a sample by extension: their bytes, or why there are none."""
+        name = os.fsdecode(self.name(i))
+        return {
+            field: read_file(name, found.path, found.size)
+            if isinstance(found, FieldFile)
+            else found
+            for field, found in self.fields(i).items()
+        }
 
     def bytes(self, i: int) -> int:
         """Bytes of all files of a sample."""

@@ -1,4 +1,4 @@
-"""From an image folder to a packed data set: ``fastdata pack SRC DST``."""
+"""From images in whatever form to a packed data set: ``fastdata pack SRC DST``."""
 
 import re
 from collections import Counter
@@ -14,7 +14,8 @@ from fastdata.converters.job import Progress
 from fastdata.converters.listing import Listing, count_reasons
 from fastdata.converters.pack_listing import PackReport, pack_listing
 from fastdata.converters.parts import behind, part_path, together
-from fastdata.converters.sources import StrPath, list_source
+from fastdata.converters.source_spool import room_for
+from fastdata.converters.sources import AnySource, StrPath, list_source
 from fastdata.converters.split import parse_split
 from fastdata.converters.transcode import RUN_PIXELS
 from fastdata.errors import DestinationError, OptionError, SourceError
@@ -35,9 +36,12 @@ class Choice(TypedDict, total=False):
     """What is packed, and how it is coded.
 
     Attributes:
+        kind: What the source is, where its content does not tell.
+        columns: What a table calls the ``"image"``, the ``"label"`` and the ``"key"``.
         manifest: A list of the files to pack, CSV or JSON lines, with labels and fields; see
             :func:`fastdata.converters.source_list.list_from`.
-        fields: Extensions of files beside images that become fields of theirs.
+        fields: What becomes fields of samples: extensions of files beside the images of a folder;
+            columns of a table; members of tars, all of them without it.
         classes: A file with the names of the classes, one a line, in the order of labels.
         dedupe: Leaves out files of the same bytes as another.
         limit: Most files, drawn at random, always the same.
@@ -52,6 +56,8 @@ class Choice(TypedDict, total=False):
         orient: Whether pixels are turned upright by EXIF.
     """
 
+    kind: str | None
+    columns: Mapping[str, str]
     manifest: StrPath | None
     fields: tuple[str, ...]
     classes: StrPath | None
@@ -86,7 +92,7 @@ class PackPlan:
 
 
 def pack(
-    src: StrPath,
+    src: AnySource,
     dst: StrPath,
     *,
     split: str | None = None,
@@ -99,7 +105,7 @@ def pack(
     progress: Progress | None = None,
     **choice: Unpack[Choice],
 ) -> PackReport:
-    """Pack an image folder into tar shards, or into one LMDB file.
+    """Pack images into tar shards, or into one LMDB file.
 
     The content depends on the source and on what is said here of its content, not on ``workers``.
     Shards appear one by one, each whole; the manifest comes last and makes them a data set. Where
@@ -107,7 +113,10 @@ def pack(
     with the same bytes.
 
     Args:
-        src: A folder of class folders, or a flat one.
+        src: A folder of images, with class folders or flat; tars of WebDataset, a packed data set,
+            LMDB, TFRecord, Parquet, Arrow, HDF5 or MDS, a file, a folder of them or a pattern such
+            as ``"data/train-*"``; or samples, each a pair (image, label) or a mapping, as data
+            sets of torchvision and others give them.
         dst: A name that ends in ``.lmdb`` for one LMDB file; else a folder for shards, new, empty
             or packed before. With ``split``, a folder that gets a folder for each part, or the name
             that each part's is made of: ``out-train.lmdb`` of ``out.lmdb``.
@@ -128,9 +137,11 @@ def pack(
     Raises:
         OptionError: An argument is out of range.
         SourceError: The source is missing or holds no image, or ``strict`` found a file to skip.
+        MissingExtraError: The source needs a package that is not installed.
         DestinationError: The destination holds something else, or cannot be written.
         BusyError: Another process packs into it.
-        CorruptError: A data set is there but damaged; ``overwrite`` replaces it.
+        CorruptError: A data set is there but damaged, which ``overwrite`` replaces; or files of
+            the source are.
     """
     bytes_of_shard = parse_size(shard_size)
     shares = None if split is None else parse_split(split)
@@ -138,7 +149,7 @@ def pack(
     if path.name.endswith(".lmdb") and not network:
         _refuse_network(path)
     coding = _coding(choice)
-    listing = _listing(src, choice)
+    listing = _listing(src, choice, room_for(path))
 
     def pack_part(part: Listing, target: Path, step: Progress | None) -> PackReport:
         return pack_listing(
@@ -158,7 +169,9 @@ def pack(
         return pack_part(listing, path, progress)
     parts = shares.parts(listing)
     if empty := [name for name, part in parts.items() if not len(part)]:
-        raise SourceError(f"{src}: no sample falls to {', '.join(empty)}; split it otherwise")
+        raise SourceError(
+            f"{listing.root}: no sample falls to {', '.join(empty)}; split it otherwise"
+        )
     reports = {}
     for number, (name, part) in enumerate(parts.items()):
         step = None if progress is None else behind(progress, list(parts.values()), number)
@@ -166,7 +179,7 @@ def pack(
     return together(path, reports)
 
 
-def estimate_pack(src: StrPath, **choice: Unpack[Choice]) -> PackPlan:
+def estimate_pack(src: AnySource, **choice: Unpack[Choice]) -> PackPlan:
     """What :func:`pack` would do, from a sample of the files; nothing is written.
 
     Raises:
@@ -210,18 +223,21 @@ def _coding(choice: Choice) -> Coding:
     )
 
 
-def _listing(src: StrPath, choice: Choice) -> Listing:
+def _listing(src: AnySource, choice: Choice, room: Path | None = None) -> Listing:
     workers = choice.get("workers")
     if workers is not None and workers < 1:
         raise OptionError(f"workers must be 1 or more, found {workers}")
     return list_source(
         src,
+        kind=choice.get("kind"),
+        columns=choice.get("columns"),
         manifest=choice.get("manifest"),
         fields=choice.get("fields", ()),
         classes=choice.get("classes"),
         dedupe=choice.get("dedupe", False),
         limit=choice.get("limit"),
         workers=workers or cores.available(),
+        room=room,
     )
 
 

@@ -14,6 +14,7 @@ from fastdata.converters.destination import destination
 from fastdata.converters.job import Job, Progress
 from fastdata.converters.listing import Listing, Skipped
 from fastdata.converters.pace import Limit
+from fastdata.converters.source_records import RecordListing
 from fastdata.errors import DestinationError, OptionError, SourceError
 from fastdata.files import Lock
 from fastdata.manifest import Manifest
@@ -107,7 +108,7 @@ def pack_listing(
     if threads < 1:
         raise OptionError(f"workers must be 1 or more, found {workers}")
     target = destination(Path(os.path.realpath(dst)))
-    _refuse_overlap(Path(listing.root), target.path)
+    _refuse_overlap(listing, target.path)
     if strict and listing.skipped:
         raise SourceError(_strict_message(listing))
     job = Job(listing, target, coding, options, workers=threads, strict=strict, progress=progress)
@@ -135,11 +136,12 @@ def pack_listing(
     )
 
 
-def _refuse_overlap(source: Path, target: Path) -> None:
-    """Refuse a destination within the source: the next pack would read it as a class."""
-    root = Path(os.path.realpath(source))
-    if target == root or root in target.parents:
-        raise DestinationError(f"{target}: lies within the source {root}; choose another place")
+def _refuse_overlap(listing: Listing, target: Path) -> None:
+    """Refuse a destination within the source: the next pack would read it as a part of that."""
+    inputs = listing.inputs if isinstance(listing, RecordListing) else (listing.root,)
+    for root in map(Path, map(os.path.realpath, inputs)):
+        if target == root or root in target.parents:
+            raise DestinationError(f"{target}: lies within the source {root}; choose another place")
 
 
 def _strict_message(listing: Listing) -> str:

@@ -1,8 +1,6 @@
 """Reads and codes a source's files on several threads, and gives them back in order."""
 
-import errno
 import os
-import stat
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,18 +8,14 @@ from typing import NamedTuple
 
 from fastdata.checksum import crc32c
 from fastdata.converters.coding import Coding
-from fastdata.converters.file_status import read_failure
-from fastdata.converters.listing import FieldFile, Listing, Skipped
-from fastdata.errors import DecodeError, SourceError
+from fastdata.converters.listing import Listing, Skipped
+from fastdata.errors import DecodeError
 from fastdata.probe import EXTENSIONS, ImageInfo, probe
 
 # What may be read ahead of the writer: enough files to keep threads busy while the writer syncs a
 # shard, few enough bytes for a small machine.
 _FILES_PER_WORKER = 64
 _WINDOW_BYTES = 128 << 20
-
-# The process's own trouble, not the file's: skipping the file would lose it for nothing.
-_FATAL = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class Loaded(NamedTuple):
@@ -93,7 +87,7 @@ def load(listing: Listing, place: int, coding: Coding) -> Loaded | Skipped:
         SourceError: As :func:`read_all`.
     """
     name = os.fsdecode(listing.name(place))
-    data = read_file(name, listing.path(place), int(listing.sizes[place]))
+    data = listing.read(place)
     if isinstance(data, str):
         return Skipped(name, data)
     try:
@@ -101,51 +95,10 @@ def load(listing: Listing, place: int, coding: Coding) -> Loaded | Skipped:
     except DecodeError as error:
         return Skipped(name, f"no usable image: {error}")
     fields: dict[str, bytes] = {}
-    for field, found in listing.fields(place).items():
-        value: bytes | str = (
-            read_file(name, found.path, found.size) if isinstance(found, FieldFile) else found
-        )
+    for field, value in listing.read_fields(place).items():
         if isinstance(value, str):
             return Skipped(name, f"no usable field: {field}: {value}")
         fields[field] = value
     if (extension := EXTENSIONS[coded.info.format]) in fields:
         return Skipped(name, f"no usable field: {extension}: the image itself has this extension")
     return Loaded(coded.image, crc32c(coded.image), coded.info, coded.kept, coded.notes, fields)
-
-
-def read_file(name: str, path: bytes, size: int) -> bytes | str:
-    """A file's bytes, or why there are none.
-
-    Args:
-        name: The file, for errors.
-        path: The file, as the system opens it.
-        size: Its size when it was listed.
-
-    Raises:
-        SourceError: As :func:`read_all`.
-    """
-    try:
-        data = _read_unchanged(path, size)
-    except OSError as error:
-        if error.errno in _FATAL:
-            raise SourceError(
-                f"{name}: cannot read this file: {error.strerror}; raise the limit (ulimit) or use "
-                "fewer workers"
-            ) from error
-        return read_failure(error)
-    return "changed while it was read" if data is None else data
-
-
-def _read_unchanged(path: bytes, size: int) -> bytes | None:
-    """The file's bytes; None if it is not the one that was listed, or changes meanwhile."""
-    # Without NONBLOCK a FIFO that took the file's place would hang the pack.
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    with open(fd, "rb") as file:
-        before = os.fstat(fd)
-        if not stat.S_ISREG(before.st_mode) or before.st_size != size:
-            return None
-        data = file.read(size + 1)
-        after = os.fstat(fd)
-    if len(data) != size or after.st_mtime_ns != before.st_mtime_ns:
-        return None
-    return data

@@ -24,13 +24,27 @@ Packed = Annotated[Path, typer.Argument(help="A packed data set.")]
 
 
 def pack(
-    source: Annotated[Path, typer.Argument(help="Folder of images, with class folders or flat.")],
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="Folder of images; packed data set; tars, TFRecord, Parquet, Arrow, HDF5, LMDB, "
+            "MDS: a file, a folder or a pattern in quotes."
+        ),
+    ],
     destination: Annotated[Path, typer.Argument(help="FILE.lmdb, or a folder for tar shards.")],
+    kind: Annotated[
+        str | None, typer.Option("--from", help="What the source is, where it is two things.")
+    ] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(help="Which column of a table is what: image=NAME, label=NAME, key=NAME."),
+    ] = None,
     manifest: Annotated[
         Path | None, typer.Option(help="CSV or JSON lines: path, label, fields; instead of all.")
     ] = None,
     fields: Annotated[
-        str, typer.Option(help="Files beside images that are fields of theirs, as json,txt.")
+        str,
+        typer.Option(help="Fields, as json,txt: files beside images, columns, members of tars."),
     ] = "",
     classes: Annotated[
         Path | None, typer.Option(help="Names of the classes, one a line, in label order.")
@@ -64,11 +78,13 @@ def pack(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Pack a folder of images into tar shards or one LMDB file.
+    """Pack images into tar shards or one LMDB file.
 
     The same command continues a pack that was interrupted.
     """
     choice: Choice = {
+        "kind": kind,
+        "columns": _columns(column or []),
         "manifest": manifest,
         "fields": tuple(filter(None, fields.split(","))),
         "classes": classes,
@@ -109,6 +125,19 @@ def pack(
         console.print_json(console.pack_json(report))
     else:
         console.print_rows(console.pack_rows(report))
+
+
+def _columns(pairs: list[str]) -> dict[str, str]:
+    """Columns by what they are, of texts such as ``image=NAME``."""
+    columns = {}
+    for pair in pairs:
+        role, equals, name = pair.partition("=")
+        if not equals or not name or role in columns:
+            raise typer.BadParameter(
+                f"{pair!r} must be as image=NAME, each once", param_hint="--column"
+            )
+        columns[role] = name
+    return columns
 
 
 def index(
@@ -160,7 +189,7 @@ def export(
     folder: Annotated[Path, typer.Argument(help="A new or empty folder.")],
     as_json: Json = False,
 ) -> None:
-    """Write a data set back to a folder of images."""
+    """Write a data set back to a folder of images; `pack` turns it into tars or LMDB."""
     from fastdata.loaders.export import export as write_back
 
     with console.steps_bar(hidden=as_json) as progress:
