@@ -1,0 +1,139 @@
+"""Our decoder in other people's pipelines: ``fd.webdataset.decoder`` for the webdataset library.
+
+The library itself is not imported: a pipeline there is made of functions over dictionaries.
+"""
+
+import itertools
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from torch.utils.data import get_worker_info
+
+from fastdata import rng
+from fastdata.crop import Crop
+from fastdata.errors import DecodeError, OptionError, SourceError
+from fastdata.loaders.ranks import rank_and_world_size
+from fastdata.native import decode_one
+from fastdata.probe import probe
+
+__all__ = ["Decoder", "decoder"]
+
+_IMAGES = frozenset({"jpg", "jpeg", "jpe", "jfif", "png", "webp", "bmp", "gif", "tif", "tiff"})
+
+
+class Decoder:
+    """A stage for ``.map`` that puts decoded crops in the place of encoded images.
+
+        crop = fd.RandomResizedCrop(224)
+        data = webdataset.WebDataset(urls, shardshuffle=100).shuffle(1000)
+        data = data.map(fd.webdataset.decoder(crop=crop, flip=0.5))
+        data = data.decode(partial=True).to_tuple("jpg", "cls").batched(64)
+        for images, labels in webdataset.WebLoader(data, batch_size=None, num_workers=8): ...
+
+    It takes the place of ``.decode("rgb8")`` and of the random-resized crop and flip behind it:
+    images become (H, W, 3) uint8 arrays, of which only what the crop needs was decoded. A batch of
+    them is (N, H, W, 3), and ``images.permute(0, 3, 1, 2)`` is channels_last without a copy.
+    ``.decode(partial=True)`` behind it decodes the other fields and leaves the images as they are.
+
+    **Random numbers** are keyed by (seed, rank, worker, number of images that this worker decoded
+    before), so each worker and epoch has its own. A worker of a DataLoader is known by the seed
+    that torch gives it, which it draws anew whenever it starts workers: after
+    ``torch.manual_seed`` the same pipeline cuts the same crops again. Without workers ``seed``
+    alone decides; give another one when a run goes on. A pipeline has no epochs or sample ids that
+    crops could be keyed by, as :class:`fastdata.Loader` does.
+    """
+
+    def __init__(
+        self, crop: Crop, *, flip: float = 0.0, seed: int = 0, field: str | None = None
+    ) -> None:
+        """Make the stage; it can be pickled, and is then as new.
+
+        Args:
+            crop: What is cut out, for example ``fd.RandomResizedCrop(224)``.
+            flip: Probability of a horizontal flip.
+            seed: Keys the random numbers.
+            field: Name of the image's field; None means the one that is called ``jpg``, ``png`` or
+                another image extension.
+
+        Raises:
+            OptionError: ``flip`` is no probability.
+        """
+        if not 0 <= flip <= 1:
+            raise OptionError(f"flip is a probability from 0 to 1, found {flip}")
+        self._crop = crop
+        self._flip = flip
+        self._seed = seed
+        self._field = field
+        self._rank: int | None = None
+        self._process: int | None = None  # the one that the two below belong to
+        self._key = 0
+        self._counter: Iterator[int] = iter(())
+
+    def __call__(self, sample: Mapping[str, Any]) -> dict[str, Any]:
+        """A copy of the sample with a decoded image: (H, W, 3), uint8, of the crop's size.
+
+        Args:
+            sample: Fields by extension, with ``__key__``.
+
+        Raises:
+            SourceError: It has no image, or several, or ``field`` holds no bytes.
+            DecodeError: Its image cannot be decoded.
+        """
+        field = self._image_field(sample) if self._field is None else self._field
+        data = sample.get(field)
+        if not isinstance(data, bytes):
+            raise SourceError(
+                f"{_name(sample)}: field {field!r} is to hold an encoded image, found "
+                f"{type(data).__name__}; put this stage before .decode()"
+            )
+        out = np.empty((*self._crop.shape, 3), np.uint8)
+        try:
+            info = probe(data)
+            size = np.array([[info.width, info.height]], np.int64)
+            key, number = self._next()
+            plan = self._crop.plan(size, number, seed=key, epoch=0, flip=self._flip)
+            decode_one(data, plan, 0, out)
+        except DecodeError as error:
+            raise DecodeError(f"{_name(sample)}: {error}") from error
+        return {**sample, field: out}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Take the rank along to a spawned worker, where torch.distributed is not initialised."""
+        return {**self.__dict__, "_rank": self._own_rank(), "_process": None, "_counter": iter(())}
+
+    def _next(self) -> tuple[int, Any]:
+        """Key of this worker's random numbers, and (1,) how many images it decoded before."""
+        if self._process != os.getpid():
+            worker = get_worker_info()
+            seed = -1 if worker is None else worker.seed
+            self._key = rng.key("webdataset", self._seed, self._own_rank(), seed)
+            self._counter = itertools.count()
+            self._process = os.getpid()
+        return self._key, np.array([next(self._counter)], np.int64)
+
+    def _own_rank(self) -> int:
+        """This rank: by the environment, as webdataset itself does, else by torch.distributed."""
+        if self._rank is not None:
+            return self._rank
+        rank = os.environ.get("RANK", "")
+        return int(rank) if rank.isdigit() else rank_and_world_size(None, None)[0]
+
+    def _image_field(self, sample: Mapping[str, Any]) -> str:
+        """The only field that is called by an image extension."""
+        found = [name for name in sample if name in _IMAGES]
+        if len(found) != 1:
+            names = sorted(name for name in sample if not name.startswith("__"))
+            raise SourceError(
+                f"{_name(sample)}: one field is to be called jpg, png or the like, found "
+                f"{len(found)} among {names}; name the image's with field="
+            )
+        return found[0]
+
+
+decoder = Decoder  # spelt as webdataset spells its own
+
+
+def _name(sample: Mapping[str, Any]) -> str:
+    return f"{sample.get('__url__', 'webdataset')}: sample {sample.get('__key__')!r}"
