@@ -1,6 +1,6 @@
 # `make test` and `make demo` are all that a fresh clone needs; `make help` lists the rest.
 PYTHON ?= python3
-EXTRAS ?= train,webdataset,test
+EXTRAS ?= train,trainers,webdataset,sources,dali,test
 MUTANTS ?= 100000
 SEED ?= 1
 BIN := .venv/bin

@@ -55,7 +55,7 @@ def main() -> None:
         rows,
         bases=_BASES,
         settings={
-            "source": source.name,
+            "source": options.name or source.name,
             "images": len(files),
             "kilobytes_per_image": _kilobytes(sum(path.stat().st_size for path in files), files),
             **{
@@ -76,6 +76,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--threads", type=int, default=cores.available(), help="cores to use")
     parser.add_argument("--images", type=int, default=4096, help="repeat images up to so many")
+    parser.add_argument("--name", help="of the images in the results; else that of the folder")
     parser.add_argument("--warm-up", type=float, default=2.0, help="seconds not measured")
     parser.add_argument("--seconds", type=float, default=8.0, help="seconds measured in a round")
     options = parser.parse_args()

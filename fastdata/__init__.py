@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, Any
 from fastdata import errors
 
 if TYPE_CHECKING:
+    from fastdata.augment import RandomErasing
     from fastdata.batch import Batch
     from fastdata.converters.pack import PackReport, pack
     from fastdata.crop import CenterCrop, RandomResizedCrop
+    from fastdata.loaders import webdataset
+    from fastdata.loaders.dali import DALILoader
     from fastdata.loaders.datasets import (
         FolderDataset,
         LMDBDataset,
@@ -35,12 +38,14 @@ __all__ = [
     "IMAGENET",
     "Batch",
     "CenterCrop",
+    "DALILoader",
     "FolderDataset",
     "LMDBDataset",
     "Loader",
     "Mix",
     "Normalization",
     "PackReport",
+    "RandomErasing",
     "RandomResizedCrop",
     "Sample",
     "SampleDataset",
@@ -48,11 +53,13 @@ __all__ = [
     "errors",
     "open",
     "pack",
+    "webdataset",
 ]
 
 _HOMES = {
     "Batch": "batch",
     "CenterCrop": "crop",
+    "DALILoader": "loaders.dali",
     "FolderDataset": "loaders.datasets",
     "IMAGENET": "normalize",
     "LMDBDataset": "loaders.datasets",
@@ -60,12 +67,14 @@ _HOMES = {
     "Mix": "loaders.mix",
     "Normalization": "normalize",
     "PackReport": "converters.pack",
+    "RandomErasing": "augment",
     "RandomResizedCrop": "crop",
     "Sample": "sample",
     "SampleDataset": "loaders.datasets",
     "TarDataset": "loaders.datasets",
     "open": "loaders.datasets",
     "pack": "converters.pack",
+    "webdataset": "loaders.webdataset",
 }
 
 
@@ -74,7 +83,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = importlib.import_module(f"{__name__}.{_HOMES[name]}")
-    value = getattr(module, "open_dataset" if name == "open" else name)
+    own = {"open": "open_dataset"}.get(name, name)
+    value = module if name == "webdataset" else getattr(module, own)
     globals()[name] = value
     return value
 

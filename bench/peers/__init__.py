@@ -40,6 +40,7 @@ class Peer(NamedTuple):
 
 
 _TORCHVISION = ("torchvision", "Pillow")
+_SPDL = ("spdl.io", "spdl.dataloader", "torchvision")
 _DALI = ("nvidia-dali-cuda120", "nvidia-dali-cuda130")
 
 PEERS = {
@@ -69,6 +70,26 @@ PEERS = {
         ("litdata",),
         "its chunks of JPEGs, v2 transforms of tensors",
     ),
+    "streaming": Peer(
+        "streaming_mds",
+        ("streaming", "torchvision"),
+        ("mosaicml-streaming",),
+        "its MDS shards, v2 transforms of tensors",
+    ),
+    "spdl": Peer(
+        "spdl_threads",
+        _SPDL,
+        ("spdl", "spdl-io"),
+        "the folder, v2 transforms of tensors in threads",
+        prepares=False,
+    ),
+    "spdl-ffmpeg": Peer(
+        "spdl_threads",
+        _SPDL,
+        ("spdl", "spdl-io"),
+        "the folder, its own FFmpeg reader in threads",
+        prepares=False,
+    ),
     "dali": Peer(
         "dali_cpu",
         ("nvidia.dali",),
@@ -84,4 +105,10 @@ PEERS = {
     "fastdata-folder": Peer("fastdata_loader", (), (), "the folder as it is", prepares=False),
     "fastdata-tar": Peer("fastdata_loader", (), (), "packed, tar shards"),
     "fastdata-lmdb": Peer("fastdata_loader", (), (), "packed, LMDB"),
+    "fastdata-dali": Peer(
+        "fastdata_loader", ("nvidia.dali",), _DALI, "packed, tar shards, decoded by DALI"
+    ),
+    "fastdata-dali-cut": Peer(
+        "fastdata_loader", ("nvidia.dali",), _DALI, "likewise, only the runs that a crop needs"
+    ),
 }

@@ -1,6 +1,7 @@
-"""fastdata: from the folder as it is, from tar shards, from LMDB."""
+"""fastdata: from the folder as it is, from tar shards, from LMDB, and with DALI as the decoder."""
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,11 @@ def prepare(job: Job) -> None:
 
 def epochs(job: Job) -> "Iterator[Iterator[Tensor]]":
     """Epochs of batches, as ``peers`` says."""
-    loader = fd.Loader(
+    kinds: dict[str, Callable[..., fd.Loader]] = {
+        "fastdata-dali": fd.DALILoader,
+        "fastdata-dali-cut": functools.partial(fd.DALILoader, cut=True),
+    }
+    loader = kinds.get(job.name, fd.Loader)(
         _path(job),
         job.batch,
         crop=fd.RandomResizedCrop(job.size),
@@ -32,7 +37,6 @@ def epochs(job: Job) -> "Iterator[Iterator[Tensor]]":
 def _path(job: Job) -> Path:
     forms = {
         "fastdata-folder": job.images,
-        "fastdata-tar": job.form / "shards",
         "fastdata-lmdb": job.form / "images.lmdb",
     }
-    return forms[job.name]
+    return forms.get(job.name, job.form / "shards")

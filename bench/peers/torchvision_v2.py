@@ -14,7 +14,7 @@ from peers import Job
 def epochs(job: Job) -> Iterator[Iterator[Tensor]]:
     """Epochs of batches, as ``peers`` says."""
     loader = DataLoader(
-        ImageFolder(job.images, transform(job.size), loader=_read),
+        ImageFolder(job.images, transform(job.size), loader=read),
         job.batch,
         shuffle=True,
         num_workers=job.threads,
@@ -30,6 +30,7 @@ def transform(size: int) -> v2.Compose:
     return v2.Compose([v2.RandomResizedCrop(size, antialias=True), v2.RandomHorizontalFlip()])
 
 
-def _read(path: str) -> Tensor:
+def read(path: str) -> Tensor:
+    """An image, (3, H, W) uint8."""
     image: Tensor = decode_image(read_file(path), ImageReadMode.RGB)
     return image

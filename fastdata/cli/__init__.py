@@ -11,7 +11,7 @@ import typer
 
 import fastdata
 from fastdata import console, probe
-from fastdata.cli import data, training
+from fastdata.cli import bench, data, doctor, training
 from fastdata.errors import CorruptError, FastdataError
 
 app = typer.Typer(
@@ -30,6 +30,8 @@ app.command()(data.show)
 app.command()(data.info)
 app.command()(training.train)
 app.command()(training.demo)
+app.command()(doctor.doctor)
+app.add_typer(bench.app, name="bench")
 
 
 def main() -> NoReturn:
