@@ -83,10 +83,14 @@ def decode_threads() -> int:
     The training loop needs a core to launch kernels, and on larger machines one more for what the
     system does beside it. With one or two cores there is nothing to spare. What is decoded does
     not depend on the number.
+
+    At least half of the cores count, however busy they are when a loader is made: threads too many
+    cost little, threads too few would hold up the whole run, and ranks that start together are busy
+    together.
     """
     cores = share()
     if cores > 1:
-        cores = max(1, min(cores, round(free(cores))))
+        cores = max(math.ceil(cores / 2), min(cores, round(free(cores))))
     if cores <= 2:
         return cores
     return cores - 1 if cores <= 8 else cores - 2
