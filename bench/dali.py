@@ -38,6 +38,8 @@ _ABOUT = {
     "dali-webdataset": "DALI's own reader and random crop",
 }
 
+AnyLoader = fd.Loader | fd.DALILoader
+
 
 def main() -> None:
     """Run the benchmark."""
@@ -94,9 +96,9 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def _open(rows: list[Row], path: Path, options: argparse.Namespace) -> dict[str, fd.Loader]:
+def _open(rows: list[Row], path: Path, options: argparse.Namespace) -> dict[str, AnyLoader]:
     """The loaders by name; rows of those that are not to be had are left out."""
-    kinds: dict[str, Callable[..., fd.Loader]] = {
+    kinds: dict[str, Callable[..., AnyLoader]] = {
         "fastdata": fd.Loader,
         "dali": fd.DALILoader,
         "dali-cut": partial(fd.DALILoader, cut=True),
@@ -118,7 +120,7 @@ def _open(rows: list[Row], path: Path, options: argparse.Namespace) -> dict[str,
     return loaders
 
 
-def _turn(loader: fd.Loader, batches: int) -> tuple[float, float]:
+def _turn(loader: AnyLoader, batches: int) -> tuple[float, float]:
     """Images per second, and per second of CPU time.
 
     A turn ends within a pass, which drops what was begun ahead: no work is done in the turn of

@@ -23,6 +23,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 from unittest import mock
 
 import numpy as np
@@ -30,10 +31,15 @@ from measure import machine, versions
 
 import fastdata as fd
 from fastdata.loaders.open_source import open_source
+from fastdata.loaders.pipeline import Pipeline
 from fastdata.native import NativeDecoder
 from fastdata.probe import core
 
 _CHUNK = 10_000  # additions between two looks at the loader: about 0.2 ms
+
+
+def _pipeline(loader: fd.Loader) -> Pipeline:
+    return cast("Pipeline", loader._pipeline)  # noqa: SLF001
 
 
 def count(loader: fd.Loader, seconds: float) -> float:
@@ -42,13 +48,13 @@ def count(loader: fd.Loader, seconds: float) -> float:
     while time.perf_counter() - start < seconds:
         for _ in range(_CHUNK):
             total += 1
-        loader._pipeline.ready()  # noqa: SLF001
+        _pipeline(loader).ready()
     return total / (time.perf_counter() - start)
 
 
 def idle_count(loader: fd.Loader, seconds: float) -> float:
     """The same once the loader has nothing left to do."""
-    while not all(batch.fill.wait(1.0) for batch in loader._pipeline._begun):  # noqa: SLF001
+    while not all(batch.fill.wait(1.0) for batch in _pipeline(loader)._begun):  # noqa: SLF001
         pass
     return count(loader, seconds)
 
@@ -67,7 +73,7 @@ def both(loader: fd.Loader, batches: Iterator[fd.Batch], seconds: float) -> tupl
     while time.perf_counter() - start < seconds:
         for _ in range(_CHUNK):
             total += 1
-        if loader._pipeline.ready():  # noqa: SLF001 - no wait
+        if _pipeline(loader).ready():  # no wait
             images += len(next(batches).ids)
     passed = time.perf_counter() - start
     return total / passed, images / passed

@@ -1,9 +1,8 @@
 """Batches that NVIDIA DALI decodes, in our order and with our crops."""
 
 import os
-import weakref
 from collections.abc import Collection, Mapping
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 
@@ -13,6 +12,7 @@ from fastdata.batches import BatchPlan
 from fastdata.crop import CenterCrop, Crop
 from fastdata.epochs import Shuffle
 from fastdata.errors import OptionError
+from fastdata.loaders.batch_loader import BatchLoader
 from fastdata.loaders.checks import check_options
 from fastdata.loaders.choice import Weights, Where
 from fastdata.loaders.dali_feed import Feeder
@@ -22,11 +22,7 @@ from fastdata.loaders.dali_pipeline import DALIPipeline
 from fastdata.loaders.dali_shards import check_reader
 from fastdata.loaders.dali_webdataset import ReaderGraph, ReaderPipeline
 from fastdata.loaders.drawing import drawn_from
-from fastdata.loaders.finish import Finish
-from fastdata.loaders.loader import Loader
 from fastdata.loaders.mix import Mix
-from fastdata.loaders.passes import Passes
-from fastdata.loaders.pipeline import Pipeline
 from fastdata.loaders.ranks import rank_and_world_size
 from fastdata.normalize import IMAGENET, Normalization
 from fastdata.transfer import usable_device
@@ -34,7 +30,7 @@ from fastdata.transfer import usable_device
 _DALI_FLOATS = (torch.float32, torch.float16)
 
 
-class DALILoader(Loader):
+class DALILoader(BatchLoader):
     """A :class:`fastdata.Loader` whose images DALI decodes, crops, scales, flips and normalises.
 
         loader = fd.DALILoader("train/", 256, crop=fd.RandomResizedCrop(224), flip=0.5,
@@ -131,7 +127,7 @@ class DALILoader(Loader):
             threads=threads,
             prefetch=prefetch,
         )
-        self.source, epochs = drawn_from(
+        source, epochs = drawn_from(
             path,
             where=where,
             weights=weights,
@@ -141,12 +137,8 @@ class DALILoader(Loader):
             seed=seed,
         )
         crop = CenterCrop(224, resize=256) if crop is None else crop
-        self._plan = BatchPlan(
-            len(epochs),
-            batch_size,
-            bool(shuffle) if drop_last is None else drop_last,
-            *rank_and_world_size(rank, world_size),
-        )
+        whole = bool(shuffle) if drop_last is None else drop_last
+        plan = BatchPlan(len(epochs), batch_size, whole, *rank_and_world_size(rank, world_size))
         to = usable_device("cpu" if device is None else device)
         threads = cores.decode_threads() if threads is None else threads
         graph = Graph(
@@ -162,7 +154,7 @@ class DALILoader(Loader):
         pipeline: DALIPipeline | ReaderPipeline
         self._states = reader == "fastdata"
         if reader == "fastdata":
-            feeder = Feeder(self.source, crop, flip=flip, seed=seed, threads=threads, cut=cut)
+            feeder = Feeder(source, crop, flip=flip, seed=seed, threads=threads, cut=cut)
             pipeline = DALIPipeline(
                 modules,
                 graph,
@@ -171,33 +163,33 @@ class DALILoader(Loader):
                 cast_to,
                 views=views,
                 prefetch=prefetch,
-                where=str(self.source.path),
+                where=str(source.path),
             )
         elif reader == "webdataset":
-            whole = where is None and weights is None and draws is None
-            everything = whole and views == repeats == 1 and not cut
-            shards, known = check_reader(self.source, crop, everything=everything, shuffle=shuffle)
+            chosen = where is None and weights is None and draws is None
+            everything = chosen and views == repeats == 1 and not cut
+            shards, known = check_reader(source, crop, everything=everything, shuffle=shuffle)
             pipeline = ReaderPipeline(
                 modules,
-                ReaderGraph(graph, shards, known, flip, bool(shuffle), seed, self._plan),
+                ReaderGraph(graph, shards, known, flip, bool(shuffle), seed, plan),
                 to,
                 cast_to,
                 prefetch,
             )
         else:
             raise OptionError(f"reader must be 'fastdata' or 'webdataset', found {reader!r}")
-        # both have what Passes and Loader call, and are told apart by nothing else
-        self._pipeline = cast("Pipeline", pipeline)
-        self._passes = Passes(
+        super().__init__(
+            source,
             epochs,
-            self._plan,
-            self._pipeline,
-            {"crop": repr(crop), "flip": flip, "views": views},
-            Finish(self.source, views, augment),
+            plan,
+            pipeline,
+            own_rank=rank is None,
+            crop=crop,
+            flip=flip,
+            views=views,
+            augment=augment,
+            release=pipeline.release,
         )
-        self._closed = False
-        self._process = os.getpid()
-        weakref.finalize(self._passes, pipeline.release)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loader stands, for a ``DALILoader`` or a ``Loader``; see there.

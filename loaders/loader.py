@@ -1,34 +1,30 @@
 """Batches for training: the fast way through a data set."""
 
 import os
-import weakref
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, NoReturn, Self
+from typing import Literal
 
 import torch
 
 from fastdata import cores
-from fastdata.batch import Augment, Batch
+from fastdata.batch import Augment
 from fastdata.batches import BatchPlan
 from fastdata.crop import CenterCrop, Crop
 from fastdata.epochs import Shuffle
-from fastdata.errors import OptionError
+from fastdata.loaders.batch_loader import BatchLoader
 from fastdata.loaders.checks import check_options
 from fastdata.loaders.choice import Weights, Where
 from fastdata.loaders.drawing import drawn_from
-from fastdata.loaders.finish import Finish
 from fastdata.loaders.mix import Mix
-from fastdata.loaders.passes import Passes
-from fastdata.loaders.ranks import check_same, rank_and_world_size
+from fastdata.loaders.ranks import rank_and_world_size
 from fastdata.loaders.wiring import wired
 from fastdata.normalize import IMAGENET, Normalization
 from fastdata.transfer import usable_device
 from fastdata.workers import Transform
 
 
-class Loader:
+class Loader(BatchLoader):
     """Batches of decoded, cropped and, on a device, normalised images.
 
         loader = fd.Loader("train/", 256, crop=fd.RandomResizedCrop(224), flip=0.5, device="cuda")
@@ -145,7 +141,7 @@ class Loader:
             threads=threads,
             prefetch=prefetch,
         )
-        self.source, epochs = drawn_from(
+        source, epochs = drawn_from(
             path,
             where=where,
             weights=weights,
@@ -155,12 +151,10 @@ class Loader:
             seed=seed,
         )
         crop = CenterCrop(224, resize=256) if crop is None else crop
-        ranks = rank_and_world_size(rank, world_size)
-        self._ranks = ranks if rank is None else None  # torch.distributed's
         whole = bool(shuffle) if drop_last is None else drop_last
-        self._plan = BatchPlan(len(epochs), batch_size, whole, *ranks)
-        self._pipeline = wired(
-            self.source,
+        ranks = rank_and_world_size(rank, world_size)
+        pipeline = wired(
+            source,
             epochs,
             crop,
             flip=flip,
@@ -179,93 +173,15 @@ class Loader:
             error_budget=error_budget if on_error == "replace" else None,
             quarantine=Path(quarantine),
         )
-        self._passes = Passes(
+        super().__init__(
+            source,
             epochs,
-            self._plan,
-            self._pipeline,
-            {"crop": repr(crop), "flip": flip, "views": views},
-            Finish(self.source, views, augment),
+            BatchPlan(len(epochs), batch_size, whole, *ranks),
+            pipeline,
+            own_rank=rank is None,
+            crop=crop,
+            flip=flip,
+            views=views,
+            augment=augment,
+            release=pipeline.discard,
         )
-        self._closed = False
-        self._process = os.getpid()
-        # threads end with the last of the loader and its passes
-        weakref.finalize(self._passes, self._pipeline.discard)
-
-    def __len__(self) -> int:
-        """Batches in a full pass, the same on every rank."""
-        return len(self._plan)
-
-    @property
-    def epoch(self) -> int:
-        """Epoch of the pass that begins next."""
-        return self._passes.next[0]
-
-    @property
-    def replaced(self) -> int:
-        """Bad samples that this rank has replaced so far."""
-        return self._pipeline.replaced
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the pass that begins next."""
-        self._passes.set_epoch(epoch)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Where the loader stands: behind the last batch that was handed out, on all ranks.
-
-        It is the same on every rank, and small JSON. After the last batch of a pass it is the
-        beginning of the next epoch.
-        """
-        return self._passes.state_dict()
-
-    def load_state_dict(
-        self, state_dict: Mapping[str, Any], *, override: Collection[str] = ()
-    ) -> None:
-        """Make the next pass go on where a state was taken; a pass under way ends.
-
-        World size, batch size, threads and device may be others than they were.
-
-        Args:
-            state_dict: From :meth:`state_dict`, perhaps by way of JSON.
-            override: Names of fields that may differ, for example ``["crop"]``.
-
-        Raises:
-            StateError: It is of another data set or other options, or no state at all.
-        """
-        self._passes.load_state_dict(state_dict, override)
-
-    def __iter__(self) -> Iterator[Batch]:
-        """Begin a pass; it ends the one before it."""
-        if self._closed:
-            raise OptionError("this loader was closed; make a new one")
-        if self._process != os.getpid():
-            raise OptionError("a loader's threads do not survive a fork; make it in the child")
-        check_same(self._ranks)
-        return self._passes.begin()
-
-    def __getitem__(self, number: object) -> NoReturn:
-        """Refuse a DataLoader around the loader, which would ask for single samples."""
-        raise TypeError("iterate over a loader itself, not a DataLoader of it; see fastdata.open")
-
-    def close(self) -> None:
-        """End the threads and release the files. Batches that were handed out stay valid."""
-        self._closed = True
-        self._passes.end()
-        self._pipeline.close()
-        self.source.close()
-
-    def __reduce__(self) -> NoReturn:
-        """Threads and buffers cannot be sent."""
-        raise TypeError("a loader cannot be pickled; make it in the process that uses it")
-
-    def __enter__(self) -> Self:
-        """Use the loader in a with statement, which closes it."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the loader."""
-        self.close()

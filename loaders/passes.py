@@ -2,15 +2,38 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from fastdata.batch import Batch
 from fastdata.batches import BatchPlan
 from fastdata.epochs import Epochs
 from fastdata.errors import OptionError, StateError
 from fastdata.loaders import state
-from fastdata.loaders.pipeline import Pipeline, Planned
+from fastdata.loaders.pipeline import Planned
 from fastdata.transfer import Arrived
+
+
+class Stage(Protocol):
+    """What fills the batches of a plan in their order, some ahead of the one in use."""
+
+    @property
+    def replaced(self) -> int:
+        """Bad samples replaced so far."""
+
+    def next_is(self, epoch: int, start: int) -> bool:
+        """Whether the next batch was begun already and is the one at this place."""
+
+    def restart(self, plan: Iterator[Planned]) -> None:
+        """Drop what was begun, and go on with another plan, which never ends."""
+
+    def receive(self) -> tuple[Planned, Arrived]:
+        """Wait for the next batch, and begin those after it."""
+
+    def discard(self) -> None:
+        """Drop what was begun ahead of time."""
+
+    def close(self) -> None:
+        """End the threads."""
 
 
 class Passes:
@@ -24,7 +47,7 @@ class Passes:
         self,
         epochs: Epochs,
         plan: BatchPlan,
-        pipeline: Pipeline,
+        pipeline: Stage,
         augmentation: Mapping[str, object],
         finish: Callable[[Planned, Arrived], Batch],
     ) -> None:

@@ -86,7 +86,7 @@ def _dali_loader(path: Path, batch_size: int = 5, **options: Any) -> fd.DALILoad
     return fd.DALILoader(path, batch_size, **arguments)
 
 
-def _ids(batches: Iterator[fd.Batch] | fd.Loader) -> list[list[int]]:
+def _ids(batches: Iterator[fd.Batch] | fd.Loader | fd.DALILoader) -> list[list[int]]:
     return [batch.ids.tolist() for batch in batches]
 
 

@@ -201,8 +201,8 @@ def test_a_full_device_is_an_error_and_can_be_emptied(
         next(batches)
         before = loader.state_dict()
         if what == "allocate":
-            loader._pipeline._transfer._free.clear()
-            loader._pipeline._transfer._missing = 1
+            loader._pipeline._transfer._free.clear()  # type: ignore[attr-defined]
+            loader._pipeline._transfer._missing = 1  # type: ignore[attr-defined]
         late.failing[what] = kind(text)
         size = Layout((16, 16)).size(4)
         with pytest.raises(DeviceError, match=rf"late:0: .* {size} bytes .*{text}; free memory"):

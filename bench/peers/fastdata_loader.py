@@ -19,7 +19,7 @@ def prepare(job: Job) -> None:
 
 def epochs(job: Job) -> "Iterator[Iterator[Tensor]]":
     """Epochs of batches, as ``peers`` says."""
-    kinds: dict[str, Callable[..., fd.Loader]] = {
+    kinds: dict[str, Callable[..., fd.Loader | fd.DALILoader]] = {
         "fastdata-dali": fd.DALILoader,
         "fastdata-dali-cut": functools.partial(fd.DALILoader, cut=True),
     }
