@@ -1,6 +1,6 @@
 # `make test` and `make demo` are all that a fresh clone needs; `make help` lists the rest.
 PYTHON ?= python3
-EXTRAS ?= train,trainers,webdataset,sources,dali,test
+TESTED := trainers webdataset sources dali test
 MUTANTS ?= 100000
 SEED ?= 1
 BIN := .venv/bin
@@ -15,10 +15,10 @@ help:  ## list the targets
 demo: .venv/.installed  ## generate a data set, pack it, train on it, write a report
 	$(BIN)/fastdata demo $(ARGS)
 
-test: .venv/.installed  ## run the tests; ARGS='-k tar' selects some
+test: .venv/.tested  ## run the tests; ARGS='-k tar' selects some
 	$(BIN)/pytest $(ARGS)
 
-check: .venv/.tools  ## lint, types, forbidden calls, the native core's stub, wheel and sdist
+check: .venv/.tested .venv/.tools  ## lint, types, forbidden calls, the native core's stub, wheel and sdist
 	$(BIN)/python tools/preflight.py --calls
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -26,7 +26,7 @@ check: .venv/.tools  ## lint, types, forbidden calls, the native core's stub, wh
 	diff -u fastdata/_core.pyi "$$($(STUB))"
 	$(BIN)/pytest -m long tests/test_packaging.py
 
-asan: .venv/.installed  ## damaged JPEGs under the sanitizers; MUTANTS=10000000 SEED=2 for more
+asan: .venv/.tested  ## damaged JPEGs under the sanitizers; MUTANTS=10000000 SEED=2 for more
 	@if $(HAS_JPEG); then \
 	  $(MAKE) --no-print-directory build/asan/fuzz && rm -rf build/asan/seeds && \
 	  PYTHONPATH=tests $(BIN)/python tools/fuzz_seeds.py build/asan/seeds && \
@@ -63,15 +63,21 @@ build/asan/fuzz: csrc/fuzz.cpp $(wildcard csrc/jpeg_*)
 	fi
 
 .venv/.installed: .venv/.state pyproject.toml CMakeLists.txt $(wildcard csrc/*)
-	$(BIN)/python -m pip install --editable '.[$(EXTRAS)]'
+	$(BIN)/python -m pip install --editable '.[train]'
 	@$(BIN)/python -c 'from fastdata.probe import core; core() or print("$(NO_CORE)")'
 	@touch $@
 
 NO_CORE = The native core was not built: OpenCV decodes, and packing probes in Python.
 
-.venv/.tools: .venv/.installed
-	$(BIN)/python -c '$(PRINT_DEV)' | $(BIN)/python -m pip install -r /dev/stdin
+# What the tests compare with, and adapters are for, the demo does without.
+.venv/.tested: .venv/.installed
+	$(BIN)/python -c '$(PRINT_EXTRAS)' $(TESTED) | $(BIN)/python -m pip install -r /dev/stdin
 	@touch $@
 
-PRINT_DEV = import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
-  print(*project["optional-dependencies"]["dev"], sep="\n")
+.venv/.tools: .venv/.installed
+	$(BIN)/python -c '$(PRINT_EXTRAS)' dev | $(BIN)/python -m pip install -r /dev/stdin
+	@touch $@
+
+PRINT_EXTRAS = import sys, tomllib; \
+  extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; \
+  print(*(line for name in sys.argv[1:] for line in extras[name]), sep="\n")
