@@ -44,6 +44,7 @@ class Random {
 
 struct Mix {
     long refused_header = 0, warned = 0, refused = 0, decoded = 0;
+    long only_ours = 0, only_libjpeg = 0;
     long transcoded = 0, kept = 0, transcode_failed = 0;
     double slowest = 0;
 };
@@ -151,8 +152,12 @@ Bytes decode(JpegDecoder &decoder, const Bytes &b, const Box &box, JpegWay way, 
 void decode_all_ways(JpegDecoder &decoder, const Bytes &b, const Box &box, Mix &mix) {
     const Bytes fast = decode(decoder, b, box, JpegWay::kFastest, mix);
     const Bytes small = decode(decoder, b, box, JpegWay::kSmallJpeg, mix);
+    const Bytes portable = decode(decoder, b, box, JpegWay::kPortable, mix);
     const Bytes plain = decode(decoder, b, box, JpegWay::kPlain, mix);
-    mix.decoded += !fast.empty() + !small.empty() + !plain.empty();
+    mix.decoded += !fast.empty() + !portable.empty() + !small.empty() + !plain.empty();
+    mix.only_ours += !fast.empty() && plain.empty();
+    mix.only_libjpeg += fast.empty() && !plain.empty();
+    if (fast != portable) report(b, "fast and portable differ");
     if (!fast.empty() && !plain.empty() && fast != plain) report(b, "fast and plain differ");
     if (!small.empty() && !plain.empty() && small != plain) report(b, "small and plain differ");
 }
@@ -224,8 +229,10 @@ int main(int argc, char **argv) {
         }
     }
     std::printf("mutants %ld, refused by the probe %ld; decodings: %ld decoded, %ld refused, "
-                "%ld warned; transcodings: %ld done, %ld kept, %ld failed; slowest %.0f ms\n",
-                count, mix.refused_header, mix.decoded, mix.refused, mix.warned, mix.transcoded,
-                mix.kept, mix.transcode_failed, 1e3 * mix.slowest);
+                "%ld warned; decoded by us alone %ld, by libjpeg-turbo alone %ld; "
+                "transcodings: %ld done, %ld kept, %ld failed; slowest %.0f ms\n",
+                count, mix.refused_header, mix.decoded, mix.refused, mix.warned, mix.only_ours,
+                mix.only_libjpeg, mix.transcoded, mix.kept, mix.transcode_failed,
+                1e3 * mix.slowest);
     return 0;
 }

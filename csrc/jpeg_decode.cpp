@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "jpeg_baseline.h"
 #include "jpeg_codec.h"
-#include "jpeg_entropy.h"
 
 namespace fastdata {
 namespace {
@@ -53,8 +53,14 @@ struct Job {
     size_t size;
     Box region;  // that is asked for
     Box window;  // that decoding it takes
-    bool own_huffman;
 };
+
+void read_header(JpegDecompressor &jpeg, JpegSource &source, const uint8_t *data, size_t size) {
+    jpeg.call([&](jpeg_decompress_struct *info) {
+        source.install(info, data, size);
+        jpeg_read_header(info, TRUE);
+    });
+}
 
 Box moved(const Box &box, const Box &origin) {
     return {box.x0 - origin.x0, box.y0 - origin.y0, box.x1 - origin.x0, box.y1 - origin.y0};
@@ -77,29 +83,33 @@ struct JpegDecoder::State {
 
     JpegLimits limits;
     JpegLayout layout;
-    JpegEntropy entropy;
+    BaselineDecoder baseline;
     RunIndex runs;
     SmallJpeg small;
     std::vector<uint8_t> pixels;
     std::vector<uint8_t> rgb;  // of CMYK
 
-    Job plan(const uint8_t *data, size_t size, const Box &region, JpegWay way);
+    void open(const uint8_t *data, size_t size, const Box &region);
+    Job cut(const uint8_t *data, size_t size, const Box &region);
     bool find_runs(const Job &job);
-    RgbView decode(const Job &job);
+    RgbView decode(const uint8_t *data, size_t size, const Box &region, JpegWay way);
+    RgbView decode_with_libjpeg(const Job &job);
     Rows start(JpegDecompressor &jpeg, const Job &job);
     void read_rows(JpegDecompressor &jpeg, const Rows &rows, const Box &region);
     RgbView convert_cmyk(const RgbView &in);
 };
 
-Job JpegDecoder::State::plan(const uint8_t *data, size_t size, const Box &region, JpegWay way) {
+void JpegDecoder::State::open(const uint8_t *data, size_t size, const Box &region) {
     read_jpeg_layout(data, size, limits, layout);
     check_region(layout, region);
     // More than one scan: each costs a visit of every pixel, so that their number has a limit.
     if (!layout.one_scan) read_jpeg_header(data, size, limits);
-    Job job{data, size, region, widen_for_upsampling(layout, region), false};
-    if (way == JpegWay::kFastest && layout.one_scan && JpegEntropy::available()) {
-        job.own_huffman = true;
-    } else if (way != JpegWay::kPlain && find_runs(job)) {
+}
+
+// The whole image where it has no runs to leave out.
+Job JpegDecoder::State::cut(const uint8_t *data, size_t size, const Box &region) {
+    Job job{data, size, region, widen_for_upsampling(layout, region)};
+    if (find_runs(job)) {
         build_small_jpeg(layout, runs, data, job.window, small);
         job.data = small.bytes.data();
         job.size = small.bytes.size();
@@ -119,11 +129,30 @@ bool JpegDecoder::State::find_runs(const Job &job) {
     return runs.find(layout, job.data, job.size, mcu_rows);
 }
 
-RgbView JpegDecoder::State::decode(const Job &job) {
-    if (job.own_huffman) entropy.prepare(layout, job.data, job.size);
+RgbView JpegDecoder::State::decode(const uint8_t *data, size_t size, const Box &region,
+                                   JpegWay way) {
+    open(data, size, region);
+    const bool own = way == JpegWay::kFastest || way == JpegWay::kPortable;
+    if (own && layout.one_scan) {
+        JpegSource source;
+        JpegDecompressor jpeg;
+        read_header(jpeg, source, data, size);
+        if (baseline.prepare(jpeg.get(), layout)) {
+            const bool any = way == JpegWay::kPortable;
+            const JpegKernels &kernels = any ? portable_jpeg_kernels() : best_jpeg_kernels();
+            return baseline.decode(layout, data, size, region, kernels);
+        }
+    }
+    if (way == JpegWay::kPlain) {
+        return decode_with_libjpeg({data, size, region, widen_for_upsampling(layout, region)});
+    }
+    return decode_with_libjpeg(cut(data, size, region));
+}
+
+RgbView JpegDecoder::State::decode_with_libjpeg(const Job &job) {
     JpegSource source;
     JpegDecompressor jpeg;
-    jpeg.call([&](jpeg_decompress_struct *info) { source.install(info, job.data, job.size); });
+    read_header(jpeg, source, job.data, job.size);
     const Rows rows = start(jpeg, job);
     read_rows(jpeg, rows, job.region);
     const RgbView view{
@@ -137,7 +166,6 @@ RgbView JpegDecoder::State::decode(const Job &job) {
 Rows JpegDecoder::State::start(JpegDecompressor &jpeg, const Job &job) {
     Rows rows;
     jpeg.call([&](jpeg_decompress_struct *info) {
-        jpeg_read_header(info, TRUE);
         rows.channels = info->num_components == 4 ? 4 : 3;
         info->out_color_space = rows.channels == 4 ? JCS_CMYK : JCS_EXT_RGB;
         jpeg_start_decompress(info);
@@ -146,10 +174,6 @@ Rows JpegDecoder::State::start(JpegDecompressor &jpeg, const Job &job) {
         rows.x = static_cast<JDIMENSION>(job.window.x0);
         rows.width = static_cast<JDIMENSION>(job.window.x1 - job.window.x0);
         jpeg_crop_scanline(info, &rows.x, &rows.width);
-        if (job.own_huffman && entropy.install(info)) {
-            entropy.want_columns(static_cast<int>(rows.x) / layout.mcu_width,
-                                 (job.window.x1 - 1) / layout.mcu_width + 1);
-        }
         if (job.region.y0 > 0) jpeg_skip_scanlines(info, static_cast<JDIMENSION>(job.region.y0));
     });
     return rows;
@@ -189,11 +213,12 @@ JpegDecoder::~JpegDecoder() = default;
 
 RgbView JpegDecoder::decode_region(const uint8_t *data, size_t size, const Box &region,
                                    JpegWay way) {
-    return state_->decode(state_->plan(data, size, region, way));
+    return state_->decode(data, size, region, way);
 }
 
 const SmallJpeg *JpegDecoder::cut(const uint8_t *data, size_t size, const Box &region) {
-    const Job job = state_->plan(data, size, region, JpegWay::kSmallJpeg);
+    state_->open(data, size, region);
+    const Job job = state_->cut(data, size, region);
     return job.data == data ? nullptr : &state_->small;
 }
 

@@ -6,22 +6,16 @@
 #include <memory>
 
 #include "jpeg_runs.h"
+#include "rgb_view.h"
 
 namespace fastdata {
 
-// Pixels of a region; the memory belongs to the decoder and lasts until its next call.
-struct RgbView {
-    const uint8_t *pixels = nullptr;  // of the region's first pixel
-    ptrdiff_t stride = 0;             // bytes from row to row
-    int width = 0;
-    int height = 0;
-};
-
 // All ways give the same pixels; the slower ones are there to compare with.
 enum class JpegWay {
-    kFastest,    // our own Huffman decoding, which also leaves out the restart runs it can
-    kSmallJpeg,  // libjpeg-turbo alone, on a JPEG of the runs that the region needs
-    kPlain,      // libjpeg-turbo alone
+    kFastest,    // our own decoder where it can, else kSmallJpeg
+    kPortable,   // the same with the kernels of any processor
+    kSmallJpeg,  // libjpeg-turbo, on a JPEG of the runs that the region needs
+    kPlain,      // libjpeg-turbo on the whole image
 };
 
 // One thread's decoder. Its buffers are kept from call to call, libjpeg's state never is.

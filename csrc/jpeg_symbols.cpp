@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "jpeg_huffman.h"
+#include "jpeg_coded.h"
+#include "jpeg_streams.h"
 
 namespace fastdata {
 namespace {
@@ -143,8 +144,89 @@ struct Block {
     uint32_t table;  // 0 or 2: of the codes that are written
 };
 
-[[noreturn]] void damaged(const char *what) {
-    throw DecodeError(std::string("Corrupt JPEG data: ") + what);
+// A block as it is written: a symbol stands in the bits from 16 on, above it the table, plus one
+// for AC, and below it the value's bits, whose number is in the symbol's low four bits.
+class SymbolWriter {
+  public:
+    // `counts` counts what is in the upper half; `previous` is what the DC is a difference to.
+    SymbolWriter(uint32_t table, uint32_t *out, uint32_t *counts, int previous)
+        : out_(out), counts_(counts), table_(table << 24), previous_(previous) {}
+
+    void dc(int value) {
+        put(0, value - previous_);
+        previous_ = value;
+        table_ += 1u << 24;
+    }
+
+    // An entry of `run` zeros and the k-th coefficient.
+    void ac(int k, int run, int value) {
+        if (value != 0) {
+            if (k < 64) put(run, value);
+        } else if (k < 63) {
+            put_symbol(0xF0, 0);  // sixteen zeros
+        } else {
+            // zeros up to the end need no counting
+            for (; out_[-1] == (table_ | 0xF00000); --out_) --counts_[table_ >> 16 | 0xF0];
+            put_symbol(0, 0);
+        }
+    }
+
+    uint32_t *end() const { return out_; }
+    int previous() const { return previous_; }
+
+  private:
+    void put_symbol(uint32_t symbol, uint32_t bits) {
+        ++counts_[table_ >> 16 | symbol];
+        *out_++ = table_ | symbol << 16 | bits;
+    }
+
+    void put(int run, int value) {
+        const auto sign = static_cast<uint32_t>(value >> 31);
+        const uint32_t magnitude = (static_cast<uint32_t>(value) ^ sign) - sign;
+        const auto size = static_cast<uint32_t>(magnitude ? 32 - __builtin_clz(magnitude) : 0);
+        const uint32_t bits = (static_cast<uint32_t>(value) + sign) & ((1u << size) - 1);
+        put_symbol(static_cast<uint32_t>(run) << 4 | size, bits & 0xFFFF);
+    }
+
+    uint32_t *out_;
+    uint32_t *counts_;
+    uint32_t table_;  // in its place
+    int previous_;
+};
+
+constexpr size_t kMaxSymbols = 65;  // of a block
+
+// Reads the stream's next block and writes it to `out`, where kMaxSymbols must fit. Returns the end
+// of what it wrote; null for a code that does not exist or a coefficient after the last.
+uint32_t *read_symbols(RunStream &stream, const Block &block, uint32_t *out, uint32_t *counts,
+                       int &previous) {
+    SymbolWriter writer(block.table, out, counts, previous);
+    BitPlace in = stream.place;
+    const auto take = [&](const HuffmanLookup &table, int &value) {
+        in.refill(stream.cap);
+        uint32_t found = in.look(table);
+        if (found & entry::kMore) found = in.take_more(table, found);
+        value = entry::value(found);
+        if (found != entry::kNone) in.drop(found);
+        return found;
+    };
+    int value;
+    if (take(*block.dc, value) == entry::kNone) return nullptr;
+    uint32_t &dc = stream.dc[block.component];
+    dc += static_cast<uint32_t>(value);
+    writer.dc(static_cast<int16_t>(dc));
+    int k = 1;
+    while (k <= 63) {
+        const uint32_t found = take(*block.ac, value);
+        if (found == entry::kNone) return nullptr;
+        const auto passes = static_cast<int>(entry::passes(found));
+        k += passes;
+        writer.ac(k - 1, passes - 1, value);
+    }
+    if (k > 64 && value != 0) return nullptr;
+    stream.place = in;
+    previous = writer.previous();
+    return writer.end();
 }
 
 thread_local std::vector<uint8_t> thread_run;
@@ -158,7 +240,6 @@ class Recoder {
           layout_(layout),
           data_(data),
           size_(size),
-          at_(layout.coded),
           run_(thread_run),
           symbols_(thread_symbols) {}
 
@@ -167,15 +248,13 @@ class Recoder {
     void write(int interval, std::vector<uint8_t> &out);
 
   private:
-    size_t unstuff(bool last, int number);
     void write_headers(int interval, std::vector<uint8_t> &out) const;
 
     const jpeg_decompress_struct *info_;
     const JpegLayout &layout_;
     const uint8_t *data_;
     size_t size_;
-    size_t at_;
-    int marker_ = 0;  // behind the bytes that were taken last
+    CodedRuns coded_;
     HuffmanLookup dc_[4], ac_[4];
     std::vector<Block> blocks_;  // of an MCU
     // Kept by the thread: fresh pages for every image would cost a tenth of the time.
@@ -189,87 +268,59 @@ class Recoder {
 };
 
 bool Recoder::prepare() {
-    bool known_dc[4] = {}, known_ac[4] = {};
     for (int c = 0; c < info_->comps_in_scan; ++c) {
         const jpeg_component_info *component = info_->cur_comp_info[c];
         const int dc = component->dc_tbl_no, ac = component->ac_tbl_no;
         const JHUFF_TBL *dc_table = info_->dc_huff_tbl_ptrs[dc];
         const JHUFF_TBL *ac_table = info_->ac_huff_tbl_ptrs[ac];
         if (!dc_table || !ac_table) return false;
-        if (!known_dc[dc] && !dc_[dc].build(dc_table->bits, dc_table->huffval, true)) return false;
-        if (!known_ac[ac] && !ac_[ac].build(ac_table->bits, ac_table->huffval, false)) return false;
-        known_dc[dc] = known_ac[ac] = true;
+        if (!dc_[dc].build(dc_table->bits, dc_table->huffval, true)) return false;
+        if (!ac_[ac].build(ac_table->bits, ac_table->huffval, false)) return false;
         const int count = info_->comps_in_scan == 1
                               ? 1
                               : component->h_samp_factor * component->v_samp_factor;
         const Block block{&dc_[dc], &ac_[ac], c, c == 1 || c == 2 ? 2u : 0u};
         blocks_.insert(blocks_.end(), static_cast<size_t>(count), block);
     }
-    const size_t room = size_ - at_ + BlockReader::kPadding;
+    const size_t room = size_ - layout_.coded + BitPlace::kPadding;
     if (run_.size() < room) run_.resize(room);
     return true;
-}
-
-// Takes the next run's bytes without stuffing into run_, and goes past the marker behind it.
-size_t Recoder::unstuff(bool last, int number) {
-    uint8_t *out = run_.data();
-    for (marker_ = 0; marker_ == 0;) {
-        const void *found = std::memchr(data_ + at_, 0xFF, size_ - at_);
-        if (!found) damaged("premature end of the image");
-        const auto end = static_cast<size_t>(static_cast<const uint8_t *>(found) - data_);
-        size_t after = end + 1;
-        while (after < size_ && data_[after] == 0xFF) ++after;
-        if (after == size_) damaged("premature end of the image");
-        marker_ = data_[after];
-        if (marker_ == 0 && after > end + 1) damaged("fill bytes within the data");
-        const size_t count = end - at_ + (marker_ == 0);  // 0xff00 is a data byte, 0xff
-        std::memcpy(out, data_ + at_, count);
-        out += count;
-        at_ = after + 1;
-        if (marker_ != 0 && !last && marker_ != 0xD0 + number % 8) {
-            damaged("a restart marker is missing");
-        }
-    }
-    return static_cast<size_t>(out - run_.data());
 }
 
 // Reads all symbols and counts them.
 Recoded Recoder::read(int interval) {
     const int64_t mcus = int64_t{layout_.mcus_per_row} * layout_.mcu_rows;
     const int64_t source_interval = layout_.restart_interval ? layout_.restart_interval : mcus;
+    coded_.start(data_, size_, layout_.coded, (mcus - 1) / source_interval + 1);
     if (symbols_.size() < 2 * size_) symbols_.resize(2 * size_);
     uint32_t *out = symbols_.data();
-    BlockReader reader;
-    uint32_t dc[4];
+    RunStream stream;
     int previous[4];
     int64_t run_end = 0;
-    int number = 0;
     for (int64_t mcu = 0; mcu < mcus; ++mcu) {
         if (mcu == run_end) {
-            if (mcu > 0 && reader.has_more()) damaged("extraneous bytes before a marker");
+            if (mcu > 0 && stream.has_more()) throw_corrupt("extraneous bytes before a marker");
             run_end = std::min(mcu + source_interval, mcus);
-            const size_t length = unstuff(run_end == mcus, number++);
-            reader.start(run_.data(), length);
-            std::fill(std::begin(dc), std::end(dc), 0);
+            const uint8_t *end = coded_.pass(run_.data());
+            stream.start(run_.data(), static_cast<size_t>(end - run_.data()));
         }
         if (mcu % interval == 0) {
             if (mcu > 0) ends_.push_back(static_cast<size_t>(out - symbols_.data()));
             std::fill(std::begin(previous), std::end(previous), 0);
         }
         const auto used = static_cast<size_t>(out - symbols_.data());
-        if (symbols_.size() - used < blocks_.size() * BlockReader::kMaxSymbols) {
+        if (symbols_.size() - used < blocks_.size() * kMaxSymbols) {
             symbols_.resize(2 * symbols_.size());
             out = symbols_.data() + used;
         }
         for (const Block &block : blocks_) {
-            out = reader.read_symbols(*block.dc, *block.ac, block.table, out, counts_,
-                                      dc[block.component], previous[block.component]);
-            if (!out) damaged("bad Huffman code");
+            out = read_symbols(stream, block, out, counts_, previous[block.component]);
+            if (!out) throw_corrupt("bad Huffman code");
         }
-        if (reader.overran()) damaged("premature end of data segment");
+        if (stream.overran()) throw_corrupt("premature end of data segment");
     }
-    if (reader.has_more()) damaged("extraneous bytes before a marker");
-    if (marker_ != 0xD9) return Recoded::kNotThisWay;
+    if (stream.has_more()) throw_corrupt("extraneous bytes before a marker");
+    if (coded_.marker() != 0xD9) return Recoded::kNotThisWay;
     ends_.push_back(static_cast<size_t>(out - symbols_.data()));
     for (int i = 0; i < 4 * 256; ++i) {
         const bool ac = (i / 256) % 2;

@@ -1,0 +1,286 @@
+#include "jpeg_baseline.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace fastdata {
+namespace {
+
+int ceil_div(int a, int b) { return (a + b - 1) / b; }
+
+template <typename T>
+void grow(std::vector<T> &vector, size_t size) {
+    if (vector.size() < size) vector.resize(size);
+}
+
+void gray_to_rgb(const uint8_t *gray, int count, uint8_t *out) {
+    for (int i = 0; i < count; ++i, out += 3) out[0] = out[1] = out[2] = gray[i];
+}
+
+void interleave(const uint8_t *r, const uint8_t *g, const uint8_t *b, int count, uint8_t *out) {
+    for (int i = 0; i < count; ++i, out += 3) out[0] = r[i], out[1] = g[i], out[2] = b[i];
+}
+
+}  // namespace
+
+bool BaselineDecoder::prepare(const jpeg_decompress_struct *info, const JpegLayout &layout) {
+    if (!layout.one_scan || info->comps_in_scan != info->num_components) return false;
+    if (info->Ss != 0 || info->Se != DCTSIZE2 - 1 || info->Ah != 0 || info->Al != 0) return false;
+    if (info->num_components == 1 && info->jpeg_color_space == JCS_GRAYSCALE) {
+        colours_ = Colours::kGray;
+    } else if (info->num_components == 3 && info->jpeg_color_space == JCS_YCbCr) {
+        colours_ = Colours::kYcc;
+    } else if (info->num_components == 3 && info->jpeg_color_space == JCS_RGB) {
+        colours_ = Colours::kRgb;
+    } else {
+        return false;
+    }
+    return take_planes(info, layout) && take_codes(info);
+}
+
+bool BaselineDecoder::take_planes(const jpeg_decompress_struct *info, const JpegLayout &layout) {
+    planes_ = info->num_components;
+    across_ = down_ = 0;
+    const int max_h = layout.mcu_width / DCTSIZE, max_v = layout.mcu_height / DCTSIZE;
+    for (int c = 0; c < planes_; ++c) {
+        const jpeg_component_info &component = info->comp_info[c];
+        Plane &plane = plane_[c];
+        // A scan of one component has one block an MCU, whatever its sampling factors.
+        plane.h = planes_ == 1 ? 1 : component.h_samp_factor;
+        plane.v = planes_ == 1 ? 1 : component.v_samp_factor;
+        if (max_h % plane.h != 0 || max_v % plane.v != 0) return false;
+        plane.expand_h = max_h / plane.h;
+        plane.expand_v = max_v / plane.v;
+        plane.width = ceil_div(layout.width, plane.expand_h);
+        plane.height = ceil_div(layout.height, plane.expand_v);
+        plane.fancy = (plane.expand_h == 2 && plane.expand_v <= 2 && plane.width > 2) ||
+                      (plane.expand_h == 1 && plane.expand_v == 2);
+        if (plane.fancy && plane.expand_h == 2) across_ = 1;
+        if (plane.fancy && plane.expand_v == 2) down_ = 1;
+        const JQUANT_TBL *table =
+            component.quant_tbl_no < NUM_QUANT_TBLS ? info->quant_tbl_ptrs[component.quant_tbl_no]
+                                                    : nullptr;
+        if (!table) return false;
+        std::copy(table->quantval, table->quantval + DCTSIZE2, plane.table);
+    }
+    return true;
+}
+
+bool BaselineDecoder::take_codes(const jpeg_decompress_struct *info) {
+    codes_.blocks = 0;
+    for (int c = 0; c < info->comps_in_scan; ++c) {
+        const jpeg_component_info *component = info->cur_comp_info[c];
+        const int dc = component->dc_tbl_no, ac = component->ac_tbl_no;
+        if (dc < 0 || dc >= NUM_HUFF_TBLS || ac < 0 || ac >= NUM_HUFF_TBLS) return false;
+        const JHUFF_TBL *dc_table = info->dc_huff_tbl_ptrs[dc];
+        const JHUFF_TBL *ac_table = info->ac_huff_tbl_ptrs[ac];
+        if (!dc_table || !dc_[dc].build(dc_table->bits, dc_table->huffval, true)) return false;
+        if (!ac_table || !ac_[ac].build(ac_table->bits, ac_table->huffval, false)) return false;
+        const Plane &plane = plane_[component->component_index];
+        if (codes_.blocks + plane.h * plane.v > McuCodes::kMaxBlocks) return false;
+        for (int y = 0; y < plane.v; ++y) {
+            for (int x = 0; x < plane.h; ++x) {
+                const int b = codes_.blocks++;
+                codes_.block[b] = {&dc_[dc], &ac_[ac], c};
+                mcu_place_[b] = {component->component_index, DCTSIZE * x, DCTSIZE * y};
+            }
+        }
+    }
+    return true;
+}
+
+RgbView BaselineDecoder::decode(const JpegLayout &layout, const uint8_t *data, size_t size,
+                                const Box &region, const JpegKernels &kernels) {
+    kernels_ = &kernels;
+    const Extent extent = begin(layout, data, size, region);
+    const int width = region.x1 - region.x0;
+    const ptrdiff_t stride = ptrdiff_t{3} * width;
+    grow(pixels_, static_cast<size_t>(stride) * (region.y1 - region.y0) + kSampleSlack);
+
+    int y = region.y0;
+    const int64_t first_mcu = int64_t{extent.top} * mcus_per_row_ + extent.first;
+    const auto begins = static_cast<int>(run_of(first_mcu) * interval_ / mcus_per_row_);
+    for (int row = begins; row <= extent.bottom; ++row) {
+        read_row(extent, row);
+        if (row < extent.top) continue;
+        transform_row(extent, row);
+        const int complete = (row + 1) * layout.mcu_height - down_;
+        const int end = row < extent.bottom ? std::min(complete, region.y1) : region.y1;
+        for (; y < end; ++y) emit_row(region, y, pixels_.data() + stride * (y - region.y0));
+    }
+    return {pixels_.data(), stride, width, region.y1 - region.y0};
+}
+
+BaselineDecoder::Extent BaselineDecoder::begin(const JpegLayout &layout, const uint8_t *data,
+                                               size_t size, const Box &region) {
+    carried_ = -1;
+    mcus_per_row_ = layout.mcus_per_row;
+    mcus_ = int64_t{layout.mcus_per_row} * layout.mcu_rows;
+    interval_ = layout.restart_interval ? layout.restart_interval : mcus_;
+
+    // Interpolation looks one sample around.
+    const int h = across_, v = down_;
+    const Extent extent{std::max(region.x0 - h, 0) / layout.mcu_width,
+                        (std::min(region.x1 + h, layout.width) - 1) / layout.mcu_width + 1,
+                        std::max(region.y0 - v, 0) / layout.mcu_height,
+                        (std::min(region.y1 + v, layout.height) - 1) / layout.mcu_height};
+    // Each run but the last ends in a marker of two bytes, so that there is room for all.
+    const auto coded = static_cast<int64_t>(size - layout.coded);
+    const int64_t runs = run_of(mcus_ - 1) + 1;
+    coded_runs_.start(data, size, layout.coded, runs);
+    grow(bytes_,
+         static_cast<size_t>(coded + (std::min(runs, coded / 2) + 1) * BitPlace::kPadding));
+    const auto blocks = static_cast<size_t>(mcus_per_row_) * codes_.blocks;
+    const auto parts = static_cast<size_t>(mcus_per_row_ / interval_ + 2);
+    grow(coefficients_, blocks * DCTSIZE2);
+    grow(coded_, blocks);
+    grow(streams_, parts);
+    grow(block_of_, static_cast<size_t>(extent.end - extent.first));
+    for (int p = 0; p < planes_; ++p) {
+        Plane &plane = plane_[p];
+        plane.columns = (extent.end - extent.first) * plane.h * DCTSIZE;
+        plane.first_column = extent.first * plane.h * DCTSIZE;
+        plane.ring_rows = 2 * DCTSIZE * (plane.v == 3 ? 4 : plane.v);
+        plane.stride = (kMargin + plane.columns + kSampleSlack + 63) / 64 * 64;
+        grow(plane.ring, static_cast<size_t>(plane.stride) * plane.ring_rows);
+        const int pixels = (extent.end - extent.first) * layout.mcu_width;
+        grow(plane.pixels, static_cast<size_t>(pixels + 2 * kSampleSlack));
+    }
+    return extent;
+}
+
+// Reads the coefficients of the runs that the extent needs, and of one that goes on in the next
+// row.
+void BaselineDecoder::read_row(const Extent &extent, int row) {
+    const int64_t start = int64_t{row} * mcus_per_row_;
+    const int64_t first = run_of(start + extent.first), last = run_of(start + extent.end - 1);
+    const int64_t rows_last = run_of(start + mcus_per_row_ - 1);
+    const bool goes_on =
+        row < extent.bottom && (rows_last + 1) * interval_ > start + mcus_per_row_;
+    if (carried_ < 0) bytes_used_ = 0;
+    parts_.clear();
+    runs_.clear();
+    streams_used_ = 0;
+    blocks_used_ = 0;
+    for (int64_t run = first; run <= last; ++run) add_part(extent, row, run);
+    if (goes_on && rows_last > last) add_part(extent, row, rows_last);
+
+    const bool good = decode_streams(codes_, parts_.data(), parts_.size());
+    for (const RunPart &part : runs_) {
+        if (part.stream->overran()) throw_corrupt("premature end of data segment");
+    }
+    if (!good) throw_corrupt("bad Huffman code");
+    for (const RunPart &part : runs_) {
+        if (part.end == part.run_end && part.end != mcus_ && part.stream->has_more()) {
+            throw_corrupt("extraneous bytes before a marker");
+        }
+    }
+    carried_ = goes_on ? rows_last : -1;
+    if (goes_on && runs_.back().stream != &carry_) carry_ = *runs_.back().stream;
+}
+
+void BaselineDecoder::add_part(const Extent &extent, int row, int64_t run) {
+    const int64_t start = int64_t{row} * mcus_per_row_, end = start + mcus_per_row_;
+    const int64_t run_end = std::min((run + 1) * interval_, mcus_);
+    const bool goes_on = row < extent.bottom && run_end > end;
+    const int64_t from = std::max(run * interval_, start);
+    const int64_t to = goes_on ? end : std::min({run_end, end, start + extent.end});
+    RunStream *stream = &carry_;
+    if (run != carried_) {
+        // Above the region, a run that began before the one that leads to it is not needed.
+        if (run * interval_ < start) return;
+        stream = &streams_[streams_used_++];
+        start_run(run, *stream);
+    }
+    const auto blocks = static_cast<size_t>(to - from) * codes_.blocks;
+    const size_t first = blocks_used_;
+    for (int64_t mcu = std::max(from, start + extent.first); mcu < std::min(to, start + extent.end);
+         ++mcu) {
+        block_of_[static_cast<size_t>(mcu - start - extent.first)] =
+            first + static_cast<size_t>(mcu - from) * codes_.blocks;
+    }
+    blocks_used_ += blocks;
+    int16_t *coefficients = coefficients_.data() + first * DCTSIZE2;
+    std::memset(coefficients, 0, blocks * DCTSIZE2 * sizeof *coefficients);
+    parts_.push_back({stream, blocks, coefficients, coded_.data() + first});
+    runs_.push_back({stream, to, run_end});
+}
+
+void BaselineDecoder::start_run(int64_t run, RunStream &stream) {
+    while (coded_runs_.next() < run) coded_runs_.pass(nullptr);
+    uint8_t *begin = bytes_.data() + bytes_used_;
+    const auto length = static_cast<size_t>(coded_runs_.pass(begin) - begin);
+    stream.start(begin, length);
+    bytes_used_ += length + BitPlace::kPadding;
+}
+
+void BaselineDecoder::transform_row(const Extent &extent, int row) {
+    for (int column = 0; column < extent.end - extent.first; ++column) {
+        size_t block = block_of_[static_cast<size_t>(column)];
+        for (int b = 0; b < codes_.blocks; ++b, ++block) {
+            const McuPlace &place = mcu_place_[b];
+            Plane &plane = plane_[place.plane];
+            const int x = column * plane.h * DCTSIZE + place.x;
+            const int y = row * plane.v * DCTSIZE + place.y;
+            kernels_->idct(coefficients_.data() + block * DCTSIZE2, plane.table, coded_[block],
+                           plane.row(y) + x, plane.stride);
+        }
+    }
+    for (int p = 0; p < planes_; ++p) {
+        if (plane_[p].fancy && plane_[p].expand_h == 2) fill_edges(plane_[p], row);
+    }
+}
+
+// Repeats the image's first and last samples outside of it, for what looks at their neighbours.
+void BaselineDecoder::fill_edges(Plane &plane, int row) {
+    const int end = plane.width - plane.first_column;
+    const bool ends = end <= plane.columns;
+    for (int y = row * plane.v * DCTSIZE; y < (row + 1) * plane.v * DCTSIZE; ++y) {
+        uint8_t *samples = plane.row(y);
+        if (plane.first_column == 0) samples[-1] = samples[0];
+        if (ends) samples[end] = samples[end - 1];
+    }
+}
+
+void BaselineDecoder::emit_row(const Box &region, int y, uint8_t *out) {
+    const int width = region.x1 - region.x0;
+    const uint8_t *rows[3] = {};
+    for (int p = 0; p < planes_; ++p) rows[p] = upsampled(plane_[p], region, y);
+    switch (colours_) {
+        case Colours::kGray: return gray_to_rgb(rows[0], width, out);
+        case Colours::kRgb: return interleave(rows[0], rows[1], rows[2], width, out);
+        case Colours::kYcc: return kernels_->ycc_to_rgb(rows[0], rows[1], rows[2], width, out);
+    }
+}
+
+// The plane's samples of the region's pixels in row y.
+const uint8_t *BaselineDecoder::upsampled(Plane &plane, const Box &region, int y) {
+    const int first = region.x0 / plane.expand_h;
+    const int count = (region.x1 - 1) / plane.expand_h - first + 1;
+    const int skip = region.x0 % plane.expand_h;
+    const int row = y / plane.expand_v, column = first - plane.first_column;
+    const uint8_t *near = plane.row(row) + column;
+    uint8_t *out = plane.pixels.data();
+    if (!plane.fancy) {
+        if (plane.expand_h == 1) return near;
+        for (int i = 0; i < count; ++i) {
+            std::memset(out + i * plane.expand_h, near[i], static_cast<size_t>(plane.expand_h));
+        }
+        return out + skip;
+    }
+    if (plane.expand_v == 1) {
+        kernels_->upsample_h2(near, count, out);
+        return out + skip;
+    }
+    const bool lower = y % 2 != 0;
+    const int other = lower ? std::min(row + 1, plane.height - 1) : std::max(row - 1, 0);
+    const uint8_t *far = plane.row(other) + column;
+    if (plane.expand_h == 1) {
+        kernels_->upsample_v2(near, far, lower ? 2 : 1, count, out);
+    } else {
+        kernels_->upsample_h2v2(near, far, count, out);
+    }
+    return out + skip;
+}
+
+}  // namespace fastdata
