@@ -48,6 +48,7 @@ _NAMES = {  # of rows, in the order of the tables
     "fastdata-tar": "**fastdata**, tar shards",
 }
 _FACTS = {"kB/image": "kB/image", "MB": "MB written", "first_batch_s": "first batch, s"}
+_COMPARED = ("loaders", "pack")
 _DASH = "–"  # noqa: RUF001 - not measured
 
 Result = dict[str, Any]
@@ -74,7 +75,7 @@ def main() -> None:
 
 
 def read_results(folder: Path) -> list[tuple[str, Result]]:
-    """Name and content of each result in a folder, sorted by the size of the images, largest first.
+    """Name and content of what a folder has of loaders and packers, those of large images first.
 
     Raises:
         SystemExit: A file is no result of a benchmark.
@@ -83,7 +84,9 @@ def read_results(folder: Path) -> list[tuple[str, Result]]:
     for path in sorted(folder.glob("*.json")):
         try:
             result = json.loads(path.read_text(encoding="utf-8"))
-            result["benchmark"], result["rows"], result["settings"], result["machine"]
+            if result["benchmark"] not in _COMPARED:
+                continue
+            result["rows"], result["settings"], result["machine"]
         except (ValueError, KeyError, TypeError) as error:
             raise SystemExit(
                 f"{path}: is no result of a benchmark ({error!r}); remove it"

@@ -6,6 +6,7 @@ time is done in a loop.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from io import BytesIO
 from typing import Any, NamedTuple
 
@@ -41,8 +42,8 @@ class Decoder(NamedTuple):
     make: Callable[[Sequence[Task], int], Decode]
 
 
-def _native(tasks: Sequence[Task], size: int) -> Decode:
-    decoder = MemoryDecoder(threads=1)
+def _native(tasks: Sequence[Task], size: int, *, libjpeg: bool = False) -> Decode:
+    decoder = MemoryDecoder(threads=1, libjpeg=libjpeg)
     batches = [decoder.load(task.images) for task in tasks]
     most = max(len(task.images) for task in tasks)
     out = np.empty((most, size, size, 3), np.uint8)  # one for all, as a loader reuses its batches
@@ -55,9 +56,10 @@ def _native(tasks: Sequence[Task], size: int) -> Decode:
     return decode
 
 
-def _native_packed(tasks: Sequence[Task], size: int) -> Decode:
+def _native_packed(tasks: Sequence[Task], size: int, *, libjpeg: bool = False) -> Decode:
     known = {data: packed(data) for data in {data for task in tasks for data in task.images}}
-    return _native([Task([known[data] for data in t.images], t.plan) for t in tasks], size)
+    tasks = [Task([known[data] for data in task.images], task.plan) for task in tasks]
+    return _native(tasks, size, libjpeg=libjpeg)
 
 
 def _pillow(tasks: Sequence[Task], size: int) -> Decode:
@@ -174,6 +176,16 @@ DECODERS = {
         "decode_jpeg, v2 resized_crop of uint8 (antialiased)", ("torchvision",), _torchvision
     ),
     "fastdata-opencv": Decoder("fastdata without its native core (antialiased)", (), _fallback),
+    "fastdata-libjpeg": Decoder(
+        "native core with libjpeg-turbo's decoder, JPEGs as they are (antialiased)",
+        NEEDS,
+        partial(_native, libjpeg=True),
+    ),
+    "fastdata-libjpeg-runs": Decoder(
+        "native core with libjpeg-turbo's decoder, JPEGs as packed (antialiased)",
+        NEEDS,
+        partial(_native_packed, libjpeg=True),
+    ),
     "fastdata": Decoder("native core, JPEGs as they are (antialiased)", NEEDS, _native),
     "fastdata-runs": Decoder("native core, JPEGs as packed (antialiased)", NEEDS, _native_packed),
 }

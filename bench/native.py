@@ -30,9 +30,9 @@ def packed(data: bytes) -> bytes:
 class MemoryDecoder:
     """Threads that decode crops of batches that are in memory."""
 
-    def __init__(self, threads: int) -> None:
-        """Start the threads."""
-        self._pool = _core().WorkerPool(threads, *_LIMITS)
+    def __init__(self, threads: int, *, libjpeg: bool = False) -> None:
+        """Start the threads; with ``libjpeg`` they leave JPEGs to libjpeg-turbo."""
+        self._pool = _core().WorkerPool(threads, *_LIMITS, libjpeg=libjpeg)
         self._unchecked = np.empty(0, np.uint32)
 
     def load(self, images: Sequence[bytes]) -> Any:

@@ -18,8 +18,8 @@ void decode_crop(Worker &worker, const Bytes &bytes, const CropItem &item) {
     RgbView view;
     if (window.width() > 0 && window.height() > 0) {
         int x = narrowed(item.x), y = narrowed(item.y);
-        view = worker.decoder.decode_region(
-            bytes.data, bytes.size, {x + window.x0, y + window.y0, x + window.x1, y + window.y1});
+        const Box region{x + window.x0, y + window.y0, x + window.x1, y + window.y1};
+        view = worker.decoder.decode_region(bytes.data, bytes.size, region, worker.way);
     }
     ptrdiff_t stride = ptrdiff_t(item.plan.out_width) * 3;
     resize(item.plan, view.pixels, view.stride, item.out, stride, worker.scratch);

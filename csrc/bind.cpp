@@ -81,7 +81,7 @@ std::tuple<nb::object, std::string> transcode_jpeg(const ByteView &data, int run
 
 // What the calling thread keeps from image to image. Its limits are those of its first call.
 Worker &here(const JpegLimits &limits) {
-    thread_local Worker worker(limits);
+    thread_local Worker worker(limits, JpegWay::kFastest);
     return worker;
 }
 
@@ -89,9 +89,10 @@ Worker &here(const JpegLimits &limits) {
 // working on may belong to Python.
 class Pool {
   public:
-    Pool(int threads, int64_t max_pixels, int max_scans, int max_segments)
+    Pool(int threads, int64_t max_pixels, int max_scans, int max_segments, bool libjpeg)
         : pool_(std::make_unique<WorkerPool>(
-              threads, JpegLimits{max_pixels, max_scans, max_segments})) {}
+              threads, JpegLimits{max_pixels, max_scans, max_segments},
+              libjpeg ? JpegWay::kSmallJpeg : JpegWay::kFastest)) {}
     ~Pool() {
         nb::gil_scoped_release release;
         pool_.reset();
@@ -343,9 +344,11 @@ NB_MODULE(_core, m) {
         .def("samples", &LoadHandle::samples, "What was read, as a source for fill().")
         .def("sizes", &image_sizes, nb::sig("def sizes(self) -> list[tuple[int, int]]"),
              "Width and height of each JPEG; zeros for what is none.");
-    nb::class_<Pool>(m, "WorkerPool", "Threads that read and decode batches.")
-        .def(nb::init<int, int64_t, int, int>(), "threads"_a, "max_pixels"_a, "max_scans"_a,
-             "max_segments"_a)
+    nb::class_<Pool>(m, "WorkerPool",
+                     "Threads that read and decode batches; with `libjpeg` by libjpeg-turbo alone, which "
+                     "gives the same pixels, to compare with.")
+        .def(nb::init<int, int64_t, int, int, bool>(), "threads"_a, "max_pixels"_a, "max_scans"_a,
+             "max_segments"_a, "libjpeg"_a = false)
         .def("fill", &fill, "source"_a, "crcs"_a, "places"_a, "regions"_a, "scaled"_a, "cut"_a,
              "flip"_a, "out"_a.noconvert(), "keep_going"_a,
              "Decode the crops at `places` of a batch into `out`, which the job keeps alive and the "

@@ -47,7 +47,8 @@ void Job::fail(size_t row, RowError kind, const char *message) {
     failures_[row] = {kind, message};
 }
 
-WorkerPool::WorkerPool(int threads, const JpegLimits &limits) : limits_(limits) {
+WorkerPool::WorkerPool(int threads, const JpegLimits &limits, JpegWay way)
+    : limits_(limits), way_(way) {
     for (int i = 0; i < threads; i++) threads_.emplace_back([this] { run(); });
 }
 
@@ -70,7 +71,7 @@ void WorkerPool::submit(std::shared_ptr<Job> job) {
 }
 
 void WorkerPool::run() {
-    Worker worker(limits_);
+    Worker worker(limits_, way_);
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
         work_.wait(lock, [this] { return stop_ || !queue_.empty(); });

@@ -25,9 +25,11 @@ class ChecksumError : public std::runtime_error {
 
 // What a thread keeps from row to row.
 struct Worker {
-    explicit Worker(const JpegLimits &jpeg_limits) : limits(jpeg_limits), decoder(jpeg_limits) {}
+    Worker(const JpegLimits &jpeg_limits, JpegWay jpeg_way)
+        : limits(jpeg_limits), way(jpeg_way), decoder(jpeg_limits) {}
 
     JpegLimits limits;
+    JpegWay way;
     JpegDecoder decoder;
     ReadBuffer buffer;
     ResizeScratch scratch;
@@ -81,7 +83,7 @@ class Job {
 
 class WorkerPool {
   public:
-    WorkerPool(int threads, const JpegLimits &limits);
+    WorkerPool(int threads, const JpegLimits &limits, JpegWay way = JpegWay::kFastest);
     // Cancels what is under way and joins the threads.
     ~WorkerPool();
     WorkerPool(const WorkerPool &) = delete;
@@ -95,6 +97,7 @@ class WorkerPool {
     void run();
 
     JpegLimits limits_;
+    JpegWay way_;
     std::mutex mutex_;
     std::condition_variable work_;
     std::deque<std::shared_ptr<Job>> queue_;

@@ -97,9 +97,11 @@ class LoadJob(Job):
         """Width and height of each JPEG; zeros for what is none."""
 
 class WorkerPool:
-    """Threads that read and decode batches."""
+    """
+    Threads that read and decode batches; with `libjpeg` by libjpeg-turbo alone, which gives the same pixels, to compare with.
+    """
 
-    def __init__(self, threads: int, max_pixels: int, max_scans: int, max_segments: int) -> None: ...
+    def __init__(self, threads: int, max_pixels: int, max_scans: int, max_segments: int, libjpeg: bool = False) -> None: ...
 
     def fill(self, source: ByteSource, crcs: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], places: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], regions: Annotated[NDArray[numpy.int64], dict(shape=(None, 4), order='C', device='cpu', writable=False)], scaled: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], cut: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], flip: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None, 3), order='C', device='cpu')], keep_going: bool) -> Job:
         """

@@ -37,9 +37,9 @@ class Crops(NamedTuple):
     flip: bool = False
 
 
-def pool(core: ModuleType, threads: int = 1) -> Any:
+def pool(core: ModuleType, threads: int = 1, *, libjpeg: bool = False) -> Any:
     """Threads with the package's limits."""
-    return core.WorkerPool(threads, *LIMITS)
+    return core.WorkerPool(threads, *LIMITS, libjpeg=libjpeg)
 
 
 def whole_files(core: ModuleType, paths: Sequence[Path]) -> Any:
@@ -104,11 +104,11 @@ def compare_bytes(threads: Any, source: Any, expected: Sequence[bytes]) -> Failu
 class Decoder:
     """One thread that decodes parts of one image at a time."""
 
-    def __init__(self, core: ModuleType, folder: Path) -> None:
-        """Files go to `folder`."""
+    def __init__(self, core: ModuleType, folder: Path, *, libjpeg: bool = False) -> None:
+        """Files go to `folder`; with `libjpeg` the core leaves JPEGs to libjpeg-turbo."""
         self._core = core
         self._path = folder / "image.jpg"
-        self._threads = pool(core)
+        self._threads = pool(core, libjpeg=libjpeg)
         self._data = b""
 
     def region(self, data: bytes, box: Box) -> Pixels | Failure:

@@ -20,10 +20,10 @@ HAS_RUNS = (None, "has restart runs already")
 SIZES = [(1, 1), (2, 3), (5, 4), (7, 9), (8, 8), (9, 17), (16, 16), (33, 15), (70, 50), (129, 83)]
 
 
-@pytest.fixture
-def decoder(native_core: ModuleType, tmp_path: Path) -> Decoder:
-    """One thread for all images of a test."""
-    return Decoder(native_core, tmp_path)
+@pytest.fixture(params=["ours", "libjpeg"])
+def decoder(native_core: ModuleType, tmp_path: Path, request: pytest.FixtureRequest) -> Decoder:
+    """One thread for all images of a test, once with each of the core's decoders."""
+    return Decoder(native_core, tmp_path, libjpeg=request.param == "libjpeg")
 
 
 def _transcode(core: ModuleType, data: bytes, run_pixels: int = 16) -> bytes:
@@ -84,6 +84,17 @@ def test_any_length_of_runs_is_exact(
             data = jpegs.MAKERS[f"{sampling} baseline"](width, 50)
             runs = _transcode(native_core, data, run_pixels)
             _check(decoder, runs, jpegs.decoded(data), 12)
+
+
+@pytest.mark.parametrize("interval", [1, 2, 7, 12, 13, 14, 29, 10_000])
+@pytest.mark.parametrize("sampling", ["4:4:4", "4:2:2", "4:2:0"])
+def test_any_restart_interval_is_exact(decoder: Decoder, sampling: str, interval: int) -> None:
+    """Runs of other tools end anywhere: within rows, with them, or rows later."""
+    mcu_width = 8 if sampling == "4:4:4" else 16
+    image = Image.fromarray(scene(13 * mcu_width - 5, 77, 3))
+    file = io.BytesIO()
+    image.save(file, "JPEG", quality=85, subsampling=sampling, restart_marker_blocks=interval)
+    _check(decoder, file.getvalue(), jpegs.decoded(file.getvalue()), 20)
 
 
 def test_transcoding_makes_baseline_runs(native_core: ModuleType) -> None:
@@ -202,8 +213,9 @@ def test_fill_bytes_before_markers(decoder: Decoder) -> None:
     _check(decoder, bytes(padded), jpegs.decoded(data))
 
 
-def test_fill_bytes_within_the_data(native_core: ModuleType, decoder: Decoder) -> None:
+def test_fill_bytes_within_the_data(native_core: ModuleType, tmp_path: Path) -> None:
     """They are damage there: libjpeg-turbo makes pixels of them that depend on its own inside."""
+    decoder = Decoder(native_core, tmp_path)
     data = jpegs.MAKERS["4:2:0 baseline"](160, 120)
     at = data.index(b"\xff\x00", data.index(b"\xff\xda"))
     damaged = data[:at] + b"\xff\xff" + data[at:]
