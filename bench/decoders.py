@@ -10,6 +10,7 @@ from functools import partial
 from io import BytesIO
 from typing import Any, NamedTuple
 
+import google_crc32c
 import numpy as np
 import numpy.typing as npt
 from native import NEEDS, MemoryDecoder, packed
@@ -42,24 +43,28 @@ class Decoder(NamedTuple):
     make: Callable[[Sequence[Task], int], Decode]
 
 
-def _native(tasks: Sequence[Task], size: int, *, libjpeg: bool = False) -> Decode:
+def _native(
+    tasks: Sequence[Task], size: int, *, libjpeg: bool = False, checked: bool = False
+) -> Decode:
     decoder = MemoryDecoder(threads=1, libjpeg=libjpeg)
+    crcs = [np.array([google_crc32c.value(image) for image in t.images], np.uint32) for t in tasks]
     batches = [decoder.load(task.images) for task in tasks]
     most = max(len(task.images) for task in tasks)
     out = np.empty((most, size, size, 3), np.uint8)  # one for all, as a loader reuses its batches
 
     def decode(number: int) -> Sequence[Pixels]:
         crops = out[: len(tasks[number].images)]
-        decoder.finish(decoder.start(batches[number], tasks[number].plan, crops))
+        known = crcs[number] if checked else None
+        decoder.finish(decoder.start(batches[number], tasks[number].plan, crops, known))
         return list(crops)
 
     return decode
 
 
-def _native_packed(tasks: Sequence[Task], size: int, *, libjpeg: bool = False) -> Decode:
+def _native_packed(tasks: Sequence[Task], size: int, **chosen: bool) -> Decode:
     known = {data: packed(data) for data in {data for task in tasks for data in task.images}}
     tasks = [Task([known[data] for data in task.images], task.plan) for task in tasks]
-    return _native(tasks, size, libjpeg=libjpeg)
+    return _native(tasks, size, **chosen)
 
 
 def _pillow(tasks: Sequence[Task], size: int) -> Decode:
@@ -185,6 +190,11 @@ DECODERS = {
         "native core with libjpeg-turbo's decoder, JPEGs as packed (antialiased)",
         NEEDS,
         partial(_native_packed, libjpeg=True),
+    ),
+    "fastdata-runs-checked": Decoder(
+        "native core, JPEGs as packed, each compared with its CRC-32C first (antialiased)",
+        NEEDS,
+        partial(_native_packed, checked=True),
     ),
     "fastdata": Decoder("native core, JPEGs as they are (antialiased)", NEEDS, _native),
     "fastdata-runs": Decoder("native core, JPEGs as packed (antialiased)", NEEDS, _native_packed),

@@ -47,12 +47,21 @@ class MemoryDecoder:
             _wait(job)
         return job.samples()
 
-    def start(self, batch: Any, plan: CropPlan, out: npt.NDArray[np.uint8]) -> Any:
-        """Begin to decode a batch of N images into (N, size, size, 3); for :meth:`finish`."""
+    def start(
+        self,
+        batch: Any,
+        plan: CropPlan,
+        out: npt.NDArray[np.uint8],
+        crcs: npt.NDArray[np.uint32] | None = None,
+    ) -> Any:
+        """Begin to decode a batch of N images into (N, size, size, 3); for :meth:`finish`.
+
+        With (N) CRC-32C each image is checked first.
+        """
         places = np.arange(len(out))
         return self._pool.fill(
             batch,
-            self._unchecked,
+            self._unchecked if crcs is None else crcs,
             places,
             plan.source,
             plan.scaled,

@@ -158,6 +158,7 @@ void decode_all_ways(JpegDecoder &decoder, const Bytes &b, const Box &box, Mix &
     mix.only_ours += !fast.empty() && plain.empty();
     mix.only_libjpeg += fast.empty() && !plain.empty();
     if (fast != portable) report(b, "fast and portable differ");
+    if (!fast.empty() && !small.empty() && fast != small) report(b, "fast and small differ");
     if (!fast.empty() && !plain.empty() && fast != plain) report(b, "fast and plain differ");
     if (!small.empty() && !plain.empty() && small != plain) report(b, "small and plain differ");
 }

@@ -6,8 +6,6 @@
 namespace fastdata {
 namespace {
 
-int ceil_div(int a, int b) { return (a + b - 1) / b; }
-
 template <typename T>
 void grow(std::vector<T> &vector, size_t size) {
     if (vector.size() < size) vector.resize(size);
@@ -35,7 +33,7 @@ bool BaselineDecoder::prepare(const jpeg_decompress_struct *info, const JpegLayo
     } else {
         return false;
     }
-    return take_planes(info, layout) && take_codes(info);
+    return codes_.read(info) && take_planes(info, layout);
 }
 
 bool BaselineDecoder::take_planes(const jpeg_decompress_struct *info, const JpegLayout &layout) {
@@ -63,26 +61,12 @@ bool BaselineDecoder::take_planes(const jpeg_decompress_struct *info, const Jpeg
         if (!table) return false;
         std::copy(table->quantval, table->quantval + DCTSIZE2, plane.table);
     }
-    return true;
-}
-
-bool BaselineDecoder::take_codes(const jpeg_decompress_struct *info) {
-    codes_.blocks = 0;
+    McuPlace *place = mcu_place_;
     for (int c = 0; c < info->comps_in_scan; ++c) {
-        const jpeg_component_info *component = info->cur_comp_info[c];
-        const int dc = component->dc_tbl_no, ac = component->ac_tbl_no;
-        if (dc < 0 || dc >= NUM_HUFF_TBLS || ac < 0 || ac >= NUM_HUFF_TBLS) return false;
-        const JHUFF_TBL *dc_table = info->dc_huff_tbl_ptrs[dc];
-        const JHUFF_TBL *ac_table = info->ac_huff_tbl_ptrs[ac];
-        if (!dc_table || !dc_[dc].build(dc_table->bits, dc_table->huffval, true)) return false;
-        if (!ac_table || !ac_[ac].build(ac_table->bits, ac_table->huffval, false)) return false;
-        const Plane &plane = plane_[component->component_index];
-        if (codes_.blocks + plane.h * plane.v > McuCodes::kMaxBlocks) return false;
-        for (int y = 0; y < plane.v; ++y) {
-            for (int x = 0; x < plane.h; ++x) {
-                const int b = codes_.blocks++;
-                codes_.block[b] = {&dc_[dc], &ac_[ac], c};
-                mcu_place_[b] = {component->component_index, DCTSIZE * x, DCTSIZE * y};
+        const int number = info->cur_comp_info[c]->component_index;
+        for (int y = 0; y < plane_[number].v; ++y) {
+            for (int x = 0; x < plane_[number].h; ++x) {
+                *place++ = {number, DCTSIZE * x, DCTSIZE * y};
             }
         }
     }
@@ -100,12 +84,14 @@ RgbView BaselineDecoder::decode(const JpegLayout &layout, const uint8_t *data, s
     int y = region.y0;
     const int64_t first_mcu = int64_t{extent.top} * mcus_per_row_ + extent.first;
     const auto begins = static_cast<int>(run_of(first_mcu) * interval_ / mcus_per_row_);
-    for (int row = begins; row <= extent.bottom; ++row) {
+    for (int row = begins; row < extent.end_row; ++row) {
         read_row(extent, row);
         if (row < extent.top) continue;
         transform_row(extent, row);
+        // Interpolation of the last row of pixels waits for the samples below.
         const int complete = (row + 1) * layout.mcu_height - down_;
-        const int end = row < extent.bottom ? std::min(complete, region.y1) : region.y1;
+        const int end = row + 1 < extent.end_row ? std::min(complete, region.y1) : region.y1;
+        // From the top down: a row may spill into the next, which is still to come.
         for (; y < end; ++y) emit_row(region, y, pixels_.data() + stride * (y - region.y0));
     }
     return {pixels_.data(), stride, width, region.y1 - region.y0};
@@ -118,19 +104,23 @@ BaselineDecoder::Extent BaselineDecoder::begin(const JpegLayout &layout, const u
     mcus_ = int64_t{layout.mcus_per_row} * layout.mcu_rows;
     interval_ = layout.restart_interval ? layout.restart_interval : mcus_;
 
-    // Interpolation looks one sample around.
-    const int h = across_, v = down_;
-    const Extent extent{std::max(region.x0 - h, 0) / layout.mcu_width,
-                        (std::min(region.x1 + h, layout.width) - 1) / layout.mcu_width + 1,
-                        std::max(region.y0 - v, 0) / layout.mcu_height,
-                        (std::min(region.y1 + v, layout.height) - 1) / layout.mcu_height};
+    const Extent extent{std::max(region.x0 - across_, 0) / layout.mcu_width,
+                        (std::min(region.x1 + across_, layout.width) - 1) / layout.mcu_width + 1,
+                        std::max(region.y0 - down_, 0) / layout.mcu_height,
+                        (std::min(region.y1 + down_, layout.height) - 1) / layout.mcu_height + 1};
+    const int64_t blocks_needed = int64_t{extent.end - extent.first} *
+                                  (extent.end_row - extent.top) * codes_.mcu().blocks;
+    // Before memory is asked for: a block takes two bits or more.
+    if (2 * blocks_needed > 8 * static_cast<int64_t>(size - layout.coded)) {
+        throw_corrupt("premature end of the image");
+    }
     // Each run but the last ends in a marker of two bytes, so that there is room for all.
     const auto coded = static_cast<int64_t>(size - layout.coded);
     const int64_t runs = run_of(mcus_ - 1) + 1;
     coded_runs_.start(data, size, layout.coded, runs);
     grow(bytes_,
          static_cast<size_t>(coded + (std::min(runs, coded / 2) + 1) * BitPlace::kPadding));
-    const auto blocks = static_cast<size_t>(mcus_per_row_) * codes_.blocks;
+    const auto blocks = static_cast<size_t>(mcus_per_row_) * codes_.mcu().blocks;
     const auto parts = static_cast<size_t>(mcus_per_row_ / interval_ + 2);
     grow(coefficients_, blocks * DCTSIZE2);
     grow(coded_, blocks);
@@ -149,23 +139,27 @@ BaselineDecoder::Extent BaselineDecoder::begin(const JpegLayout &layout, const u
     return extent;
 }
 
-// Reads the coefficients of the runs that the extent needs, and of one that goes on in the next
-// row.
+// Reads the coefficients of the runs that the extent needs in a row; above it, of the run that
+// leads there.
 void BaselineDecoder::read_row(const Extent &extent, int row) {
-    const int64_t start = int64_t{row} * mcus_per_row_;
+    const int64_t start = int64_t{row} * mcus_per_row_, end = start + mcus_per_row_;
     const int64_t first = run_of(start + extent.first), last = run_of(start + extent.end - 1);
-    const int64_t rows_last = run_of(start + mcus_per_row_ - 1);
-    const bool goes_on =
-        row < extent.bottom && (rows_last + 1) * interval_ > start + mcus_per_row_;
+    const int64_t rows_last = run_of(end - 1);
+    const bool goes_on = row + 1 < extent.end_row && run_of(end + extent.first) == rows_last;
     if (carried_ < 0) bytes_used_ = 0;
     parts_.clear();
     runs_.clear();
     streams_used_ = 0;
     blocks_used_ = 0;
-    for (int64_t run = first; run <= last; ++run) add_part(extent, row, run);
-    if (goes_on && rows_last > last) add_part(extent, row, rows_last);
+    if (row >= extent.top) {
+        for (int64_t run = first; run <= last; ++run) {
+            const bool all = goes_on && run == rows_last;
+            add_part(extent, start, run, all ? end : start + extent.end);
+        }
+    }
+    if (goes_on && (row < extent.top || rows_last > last)) add_part(extent, start, rows_last, end);
 
-    const bool good = decode_streams(codes_, parts_.data(), parts_.size());
+    const bool good = decode_streams(codes_.mcu(), parts_.data(), parts_.size());
     for (const RunPart &part : runs_) {
         if (part.stream->overran()) throw_corrupt("premature end of data segment");
     }
@@ -179,25 +173,22 @@ void BaselineDecoder::read_row(const Extent &extent, int row) {
     if (goes_on && runs_.back().stream != &carry_) carry_ = *runs_.back().stream;
 }
 
-void BaselineDecoder::add_part(const Extent &extent, int row, int64_t run) {
-    const int64_t start = int64_t{row} * mcus_per_row_, end = start + mcus_per_row_;
+// Adds what a run has of the row that begins with the MCU `start`, and before the MCU `to`.
+void BaselineDecoder::add_part(const Extent &extent, int64_t start, int64_t run, int64_t to) {
     const int64_t run_end = std::min((run + 1) * interval_, mcus_);
-    const bool goes_on = row < extent.bottom && run_end > end;
     const int64_t from = std::max(run * interval_, start);
-    const int64_t to = goes_on ? end : std::min({run_end, end, start + extent.end});
+    to = std::min(to, run_end);
     RunStream *stream = &carry_;
     if (run != carried_) {
-        // Above the region, a run that began before the one that leads to it is not needed.
-        if (run * interval_ < start) return;
         stream = &streams_[streams_used_++];
         start_run(run, *stream);
     }
-    const auto blocks = static_cast<size_t>(to - from) * codes_.blocks;
+    const auto blocks = static_cast<size_t>(to - from) * codes_.mcu().blocks;
     const size_t first = blocks_used_;
-    for (int64_t mcu = std::max(from, start + extent.first); mcu < std::min(to, start + extent.end);
-         ++mcu) {
-        block_of_[static_cast<size_t>(mcu - start - extent.first)] =
-            first + static_cast<size_t>(mcu - from) * codes_.blocks;
+    const int64_t wanted = start + extent.first, wanted_end = start + extent.end;
+    for (int64_t mcu = std::max(from, wanted); mcu < std::min(to, wanted_end); ++mcu) {
+        block_of_[static_cast<size_t>(mcu - wanted)] =
+            first + static_cast<size_t>(mcu - from) * codes_.mcu().blocks;
     }
     blocks_used_ += blocks;
     int16_t *coefficients = coefficients_.data() + first * DCTSIZE2;
@@ -210,6 +201,7 @@ void BaselineDecoder::start_run(int64_t run, RunStream &stream) {
     while (coded_runs_.next() < run) coded_runs_.pass(nullptr);
     uint8_t *begin = bytes_.data() + bytes_used_;
     const auto length = static_cast<size_t>(coded_runs_.pass(begin) - begin);
+    std::memset(begin + length, 0, BitPlace::kPadding);  // errors, too, are the same every time
     stream.start(begin, length);
     bytes_used_ += length + BitPlace::kPadding;
 }
@@ -217,7 +209,7 @@ void BaselineDecoder::start_run(int64_t run, RunStream &stream) {
 void BaselineDecoder::transform_row(const Extent &extent, int row) {
     for (int column = 0; column < extent.end - extent.first; ++column) {
         size_t block = block_of_[static_cast<size_t>(column)];
-        for (int b = 0; b < codes_.blocks; ++b, ++block) {
+        for (int b = 0; b < codes_.mcu().blocks; ++b, ++block) {
             const McuPlace &place = mcu_place_[b];
             Plane &plane = plane_[place.plane];
             const int x = column * plane.h * DCTSIZE + place.x;

@@ -8,12 +8,12 @@
 #include <cstdint>
 #include <vector>
 
-#include "jpeg_coded.h"
 #include "jpeg_codec.h"
+#include "jpeg_coded.h"
+#include "jpeg_codes.h"
 #include "jpeg_kernels.h"
 #include "jpeg_layout.h"
 #include "jpeg_runs.h"
-#include "jpeg_streams.h"
 #include "rgb_view.h"
 
 namespace fastdata {
@@ -21,8 +21,8 @@ namespace fastdata {
 class BaselineDecoder {
   public:
     // Takes the tables of an image whose header `info` has read. False where libjpeg has to decode
-    // it: more than one scan, CMYK, sampling factors that do not divide each other, tables that
-    // make no code.
+    // it: more than one scan, CMYK, sampling factors that do not divide each other, tables that are
+    // missing or make no code, more than 10 blocks an MCU.
     bool prepare(const jpeg_decompress_struct *info, const JpegLayout &layout);
 
     // The region's pixels, after prepare() was true. Throws DecodeError where what it takes of the
@@ -58,8 +58,8 @@ class BaselineDecoder {
 
     // MCU columns and rows that the region takes.
     struct Extent {
-        int first, end;
-        int top, bottom;
+        int first, end;    // end and end_row are the ones behind the last
+        int top, end_row;
     };
 
     // Part of a run that a row of MCUs takes.
@@ -69,12 +69,11 @@ class BaselineDecoder {
         int64_t run_end;  // the MCU after the run's last
     };
 
-    bool take_codes(const jpeg_decompress_struct *info);
     bool take_planes(const jpeg_decompress_struct *info, const JpegLayout &layout);
     Extent begin(const JpegLayout &layout, const uint8_t *data, size_t size, const Box &region);
     int64_t run_of(int64_t mcu) const { return mcu / interval_; }
     void read_row(const Extent &extent, int row);
-    void add_part(const Extent &extent, int row, int64_t run);
+    void add_part(const Extent &extent, int64_t start, int64_t run, int64_t to);
     void start_run(int64_t run, RunStream &stream);
     void transform_row(const Extent &extent, int row);
     void fill_edges(Plane &plane, int row);
@@ -87,10 +86,8 @@ class BaselineDecoder {
     Plane plane_[3];
     int across_ = 0;  // pixels around the region that interpolation takes, at a side ...
     int down_ = 0;    // ... and above or below
-    McuCodes codes_;
+    ScanCodes codes_;
     McuPlace mcu_place_[McuCodes::kMaxBlocks];  // of each block of an MCU
-    HuffmanLookup dc_[4];
-    HuffmanLookup ac_[4];
 
     CodedRuns coded_runs_;
     int64_t mcus_ = 0;

@@ -22,9 +22,9 @@ inline uint32_t pack(int length, int passes, int value) {
            static_cast<uint32_t>(length);
 }
 
-inline uint32_t length(uint32_t entry) { return entry & kLength; }
-inline uint32_t passes(uint32_t entry) { return entry >> 8 & 0xFF; }
-inline int value(uint32_t entry) { return static_cast<int32_t>(entry) >> 16; }
+inline uint32_t length(uint32_t found) { return found & kLength; }
+inline uint32_t passes(uint32_t found) { return found >> 8 & 0xFF; }
+inline int value(uint32_t found) { return static_cast<int32_t>(found) >> 16; }
 
 // Of a symbol of the file, run and size.
 inline int passes_of(int symbol, bool is_dc) {

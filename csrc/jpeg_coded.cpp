@@ -28,8 +28,8 @@ uint8_t *CodedRuns::pass(uint8_t *out) {
         while (after < size_ && data_[after] == 0xFF) ++after;
         if (after == size_) throw_corrupt("premature end of the image");
         marker_ = data_[after];
-        // Fill bytes stand before markers alone. libjpeg-turbo goes on behind others, but mixes what
-        // its fast way had read of that MCU into the image.
+        // Fill bytes stand before markers alone. libjpeg-turbo goes on behind others, but mixes
+        // what its fast way had read of that MCU into the image.
         if (marker_ == 0 && after > end + 1) throw_corrupt("fill bytes within the data");
         if (out) {
             const size_t count = end - at_ + (marker_ == 0);  // 0xff00 is a data byte, 0xff

@@ -15,7 +15,7 @@ class CodedRuns {
     void start(const uint8_t *data, size_t size, size_t at, int64_t runs);
 
     // Goes to the end of the next run, past the marker there; its bytes, without stuffing, go to
-    // `out` unless that is null. Returns where they end. Throws DecodeError where markers are wrong.
+    // `out` unless that is null. Returns where they end. Throws DecodeError where a marker is wrong.
     uint8_t *pass(uint8_t *out);
 
     int64_t next() const { return next_; }  // number of the run that pass() comes to

@@ -18,7 +18,8 @@ enum class JpegWay {
     kPlain,      // libjpeg-turbo on the whole image
 };
 
-// One thread's decoder. Its buffers are kept from call to call, libjpeg's state never is.
+// One thread's decoder. Its buffers are kept from call to call, and so are Huffman tables, which are
+// compared before they serve again; libjpeg's state never is.
 class JpegDecoder {
   public:
     explicit JpegDecoder(const JpegLimits &limits);

@@ -11,8 +11,8 @@ class HuffmanLookup {
     static constexpr int kBits = 11;
 
     // From a DHT segment's counts of codes by length (counts[1] to counts[16]) and symbols in the
-    // order of their codes. False for counts that make no prefix code. Quick where the table is the
-    // one of the call before, as that of many an image is.
+    // order of their codes. False where they make no prefix code, or no sizes for DC. Quick where
+    // the table is the one of the call before, as that of many an image is.
     bool build(const uint8_t *counts, const uint8_t *symbols, bool is_dc);
 
     // By the next kBits bits; jpeg_bits.h says what an entry holds.

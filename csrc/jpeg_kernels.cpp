@@ -9,24 +9,6 @@
 namespace fastdata {
 namespace {
 
-// The inverse transform is that of Loeffler, Ligtenberg and Moschytz as libjpeg has it: 13 bits
-// after the point in the factors, two more kept between the passes.
-constexpr int kFactorBits = 13;
-constexpr int kPassBits = 2;
-
-constexpr int kF0298 = 2446;   // 0.298631336
-constexpr int kF0390 = 3196;   // 0.390180644
-constexpr int kF0541 = 4433;   // 0.541196100
-constexpr int kF0765 = 6270;   // 0.765366865
-constexpr int kF0899 = 7373;   // 0.899976223
-constexpr int kF1175 = 9633;   // 1.175875602
-constexpr int kF1501 = 12299;  // 1.501321110
-constexpr int kF1847 = 15137;  // 1.847759065
-constexpr int kF1961 = 16069;  // 1.961570560
-constexpr int kF2053 = 16819;  // 2.053119869
-constexpr int kF2562 = 20995;  // 2.562915447
-constexpr int kF3072 = 25172;  // 3.072711026
-
 using Block16 = std::array<int16_t, 64>;
 
 // What vector instructions for 16 bits do with results that do not fit.
@@ -201,23 +183,16 @@ void ycc_to_rgb(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, int coun
     convert_pixels(y + i, cb + i, cr + i, count - i, out + 3 * i);
 }
 
-constexpr JpegKernels kPortable{"portable",  idct,          upsample_h2,
+constexpr JpegKernels kPortable{idct,          upsample_h2,
                                 upsample_v2, upsample_h2v2, ycc_to_rgb};
 
 }  // namespace
 
 const JpegKernels &portable_jpeg_kernels() { return kPortable; }
 
-const std::vector<const JpegKernels *> &jpeg_kernels() {
-    static const std::vector<const JpegKernels *> sets = [] {
-        std::vector<const JpegKernels *> found;
-        if (const JpegKernels *avx2 = jpeg_kernels_avx2()) found.push_back(avx2);
-        found.push_back(&kPortable);
-        return found;
-    }();
-    return sets;
+const JpegKernels &best_jpeg_kernels() {
+    static const JpegKernels *const avx2 = jpeg_kernels_avx2();
+    return avx2 ? *avx2 : kPortable;
 }
-
-const JpegKernels &best_jpeg_kernels() { return *jpeg_kernels().front(); }
 
 }  // namespace fastdata

@@ -1,22 +1,26 @@
 // The inner loops that turn JPEG coefficients into pixels, one set for each kind of processor.
-// Every set computes what libjpeg-turbo computes with its vector instructions, bit for bit and for
-// every input, the absurd values of damaged files included.
+// Every set computes what libjpeg-turbo computes with its vector instructions on x86, bit for bit
+// and for every input, the absurd values of damaged files included.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace fastdata {
 
-// Kernels may read and write so many bytes past the end of a row, so that their inputs and outputs
-// must not be neighbours. Only `idct` writes no byte more than it has to, since the blocks beside
-// it may be done already.
+// Factors of the inverse transform of Loeffler, Ligtenberg and Moschytz as libjpeg has it, with
+// kFactorBits after the point; kPassBits more are kept between the passes.
+inline constexpr int kFactorBits = 13, kPassBits = 2;
+inline constexpr int kF0298 = 2446, kF0390 = 3196, kF0541 = 4433, kF0765 = 6270, kF0899 = 7373;
+inline constexpr int kF1175 = 9633, kF1501 = 12299, kF1847 = 15137, kF1961 = 16069;
+inline constexpr int kF2053 = 16819, kF2562 = 20995, kF3072 = 25172;
+
+// Kernels may read and write so many bytes past the end of a row: what lies behind an output must
+// not be needed any more, or still be to come. Only `idct` writes no byte more than it has to, since
+// the blocks beside it may be done already.
 inline constexpr int kSampleSlack = 64;
 
 struct JpegKernels {
-    const char *name;
-
     // Dequantises a block, 64 coefficients in natural order, and transforms it into 8 rows of 8
     // samples, `stride` bytes apart. The coefficients from the `coded`-th on in zigzag order must
     // be zeros: 1 (the first alone) to 64.
@@ -46,8 +50,5 @@ const JpegKernels &best_jpeg_kernels();
 
 // Portable C++, for every processor.
 const JpegKernels &portable_jpeg_kernels();
-
-// All sets that this processor runs, the fastest first; the last is portable C++.
-const std::vector<const JpegKernels *> &jpeg_kernels();
 
 }  // namespace fastdata

@@ -25,10 +25,7 @@ inline uint64_t load64(const int16_t *from) {
     return value;
 }
 
-// The factors of jpeg_kernels.cpp, with 13 bits after the point.
-constexpr int kF0298 = 2446, kF0390 = 3196, kF0541 = 4433, kF0765 = 6270, kF0899 = 7373;
-constexpr int kF1175 = 9633, kF1501 = 12299, kF1847 = 15137, kF1961 = 16069, kF2053 = 16819;
-constexpr int kF2562 = 20995, kF3072 = 25172, kOne = 1 << 13;
+constexpr int kOne = 1 << kFactorBits;
 
 // How many bits the passes round off: all but two of those after the point, then all of them and
 // three more, since the two passes make everything 8 times too large.
@@ -433,7 +430,7 @@ FASTDATA_AVX2 void ycc_to_rgb(const uint8_t *y, const uint8_t *cb, const uint8_t
     }
 }
 
-constexpr JpegKernels kAvx2{"avx2", idct, upsample_h2, upsample_v2, upsample_h2v2, ycc_to_rgb};
+constexpr JpegKernels kAvx2{idct, upsample_h2, upsample_v2, upsample_h2v2, ycc_to_rgb};
 
 }  // namespace
 

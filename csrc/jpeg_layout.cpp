@@ -15,8 +15,6 @@ template <typename... Args>
     throw DecodeError(text);
 }
 
-int ceil_div(int a, int b) { return (a + b - 1) / b; }
-
 class LayoutReader {
   public:
     LayoutReader(const uint8_t *data, size_t size, const JpegLimits &limits, JpegLayout &layout)

@@ -9,6 +9,8 @@
 
 namespace fastdata {
 
+inline int ceil_div(int a, int b) { return (a + b - 1) / b; }
+
 struct JpegComponent {
     int id = 0;
     int h = 0;

@@ -1,28 +1,24 @@
 #include "jpeg_streams.h"
 
+#include "jpeg_zigzag.h"
+
 namespace fastdata {
 namespace {
 
 #define FASTDATA_INLINE inline __attribute__((always_inline))
 
 constexpr int kSymbols = 56 / HuffmanLookup::kBits;  // that one refill serves
+static_assert(kSymbols == 5, "the pragmas below say so, too");
+
+enum class Step { kNext, kRefill, kEnd, kBad };
 
 // Natural position of the coefficient before the k-th in zigzag order; what lies behind the last
 // goes to the last, as in libjpeg, which that way survives damaged data.
 struct Order {
     uint8_t before[64 + entry::kEndOfBlock];
     constexpr Order() : before() {
-        int x = 0, y = 0;
         for (uint8_t &place : before) place = 63;
-        for (int k = 0; k < 64; ++k) {
-            before[k + 1] = static_cast<uint8_t>(8 * y + x);
-            const bool up = (x + y) % 2 == 0;
-            if (up && x == 7) ++y;
-            else if (!up && y == 7) ++x;
-            else if (up && y == 0) ++x;
-            else if (!up && x == 0) ++y;
-            else { x += up ? 1 : -1; y += up ? -1 : 1; }
-        }
+        for (int k = 0; k < 64; ++k) before[k + 1] = kZigzag.at[k];
     }
 };
 constexpr Order kOrder;
@@ -50,7 +46,7 @@ struct Lane {
     FASTDATA_INLINE bool take_more(uint32_t found) {
         in.refill(cap);
         found = in.take_more(*ac, found);
-        if (found == entry::kNone) return false;
+        if (found == entry::kNone) return fail();
         take(found);
         return true;
     }
@@ -58,7 +54,7 @@ struct Lane {
     FASTDATA_INLINE bool start(const McuCodes &codes, const StreamPart *which) {
         part = which;
         in = part->stream->place;
-        block = part->coefficients - 64;
+        block = part->coefficients;
         coded = part->coded;
         cap = part->stream->cap;
         code = codes.block;
@@ -67,8 +63,6 @@ struct Lane {
 
     FASTDATA_INLINE bool begin_block(const McuCodes &codes) {
         in.refill(cap);
-        block += 64;
-        k = 0;
         uint32_t found = in.look(*code->dc);
         if (__builtin_expect(found & entry::kMore, 0)) found = in.take_more(*code->dc, found);
         uint32_t &dc = part->stream->dc[code->component];
@@ -78,16 +72,37 @@ struct Lane {
         block[0] = static_cast<int16_t>(dc);
         ac = code->ac;
         if (++code == codes.block + codes.blocks) code = codes.block;
-        return found != entry::kNone;
+        return found != entry::kNone || fail();
+    }
+
+    // Leaves behind how far the stream was read, which tells whether it had ended.
+    bool fail() const {
+        part->stream->place = in;
+        return false;
     }
 
     // False at the end of the part.
     FASTDATA_INLINE bool end_block() {
         const int last = static_cast<int>(k) - entry::kEndOfBlock;
         *coded++ = static_cast<uint8_t>(last > 0 ? last : 64);
+        block += 64;
         if (coded != part->coded + part->blocks) return true;
         part->stream->place = in;
         return false;
+    }
+
+    // Goes on by one symbol.
+    FASTDATA_INLINE Step step(const McuCodes &codes) {
+        const uint32_t found = in.look(*ac);
+        const bool more = found & entry::kMore;
+        if (more) {
+            if (!take_more(found)) return Step::kBad;
+        } else {
+            take(found);
+        }
+        if (k <= 63) return more ? Step::kRefill : Step::kNext;
+        if (!end_block()) return Step::kEnd;
+        return begin_block(codes) ? Step::kRefill : Step::kBad;
     }
 };
 
@@ -96,17 +111,10 @@ FASTDATA_INLINE bool finish(const McuCodes &codes, Lane lane) {
         lane.in.refill(lane.cap);
 #pragma GCC unroll 5
         for (int symbol = 0; symbol < kSymbols; ++symbol) {
-            const uint32_t found = lane.in.look(*lane.ac);
-            if (found & entry::kMore) {
-                if (!lane.take_more(found)) return false;
-                symbol = kSymbols;
-            } else {
-                lane.take(found);
-            }
-            if (lane.k <= 63) continue;
-            if (!lane.end_block()) return true;
-            if (!lane.begin_block(codes)) return false;
-            break;
+            const Step step = lane.step(codes);
+            if (step == Step::kBad) return false;
+            if (step == Step::kEnd) return true;
+            if (step == Step::kRefill) break;
         }
     }
 }
@@ -122,38 +130,20 @@ FASTDATA_INLINE bool decode(const McuCodes &codes, const StreamPart *next, const
         b.in.refill(b.cap);
 #pragma GCC unroll 5
         for (int symbol = 0; symbol < kSymbols; ++symbol) {
-            const uint32_t of_a = a.in.look(*a.ac);
-            if (of_a & entry::kMore) {
-                if (!a.take_more(of_a)) return false;
-                symbol = kSymbols;
-            } else {
-                a.take(of_a);
+            const Step of_a = a.step(codes);
+            if (of_a == Step::kBad) return false;
+            if (of_a == Step::kEnd) {
+                if (next == last) return finish(codes, b);
+                if (!a.start(codes, next++)) return false;
             }
-            if (a.k > 63) {
-                if (a.end_block()) {
-                    if (!a.begin_block(codes)) return false;
-                } else {
-                    if (next == last) return finish(codes, b);
-                    if (!a.start(codes, next++)) return false;
-                }
-                symbol = kSymbols;
+            if (of_a != Step::kNext) break;
+            const Step of_b = b.step(codes);
+            if (of_b == Step::kBad) return false;
+            if (of_b == Step::kEnd) {
+                if (next == last) return finish(codes, a);
+                if (!b.start(codes, next++)) return false;
             }
-            const uint32_t of_b = b.in.look(*b.ac);
-            if (of_b & entry::kMore) {
-                if (!b.take_more(of_b)) return false;
-                symbol = kSymbols;
-            } else {
-                b.take(of_b);
-            }
-            if (b.k > 63) {
-                if (b.end_block()) {
-                    if (!b.begin_block(codes)) return false;
-                } else {
-                    if (next == last) return finish(codes, a);
-                    if (!b.start(codes, next++)) return false;
-                }
-                break;
-            }
+            if (of_b != Step::kNext) break;
         }
     }
 }

@@ -4,7 +4,9 @@
 #include <cstring>
 
 #include "jpeg_coded.h"
+#include "jpeg_codes.h"
 #include "jpeg_streams.h"
+#include "jpeg_zigzag.h"
 
 namespace fastdata {
 namespace {
@@ -137,12 +139,8 @@ class BitWriter {
     int count_ = 0;
 };
 
-struct Block {
-    const HuffmanLookup *dc;
-    const HuffmanLookup *ac;
-    int component;  // place in the scan
-    uint32_t table;  // 0 or 2: of the codes that are written
-};
+// Of the codes that are written, luma and chroma have a table each, DC and AC beside each other.
+uint32_t table_of(int component) { return component == 1 || component == 2 ? 2 : 0; }
 
 // A block as it is written: a symbol stands in the bits from 16 on, above it the table, plus one
 // for AC, and below it the value's bits, whose number is in the symbol's low four bits.
@@ -198,9 +196,9 @@ constexpr size_t kMaxSymbols = 65;  // of a block
 
 // Reads the stream's next block and writes it to `out`, where kMaxSymbols must fit. Returns the end
 // of what it wrote; null for a code that does not exist or a coefficient after the last.
-uint32_t *read_symbols(RunStream &stream, const Block &block, uint32_t *out, uint32_t *counts,
-                       int &previous) {
-    SymbolWriter writer(block.table, out, counts, previous);
+uint32_t *read_symbols(RunStream &stream, const McuCodes::Block &block, uint32_t *out,
+                       uint32_t *counts, int &previous) {
+    SymbolWriter writer(table_of(block.component), out, counts, previous);
     BitPlace in = stream.place;
     const auto take = [&](const HuffmanLookup &table, int &value) {
         in.refill(stream.cap);
@@ -255,8 +253,7 @@ class Recoder {
     const uint8_t *data_;
     size_t size_;
     CodedRuns coded_;
-    HuffmanLookup dc_[4], ac_[4];
-    std::vector<Block> blocks_;  // of an MCU
+    ScanCodes source_;
     // Kept by the thread: fresh pages for every image would cost a tenth of the time.
     std::vector<uint8_t> &run_;
     std::vector<uint32_t> &symbols_;
@@ -268,20 +265,7 @@ class Recoder {
 };
 
 bool Recoder::prepare() {
-    for (int c = 0; c < info_->comps_in_scan; ++c) {
-        const jpeg_component_info *component = info_->cur_comp_info[c];
-        const int dc = component->dc_tbl_no, ac = component->ac_tbl_no;
-        const JHUFF_TBL *dc_table = info_->dc_huff_tbl_ptrs[dc];
-        const JHUFF_TBL *ac_table = info_->ac_huff_tbl_ptrs[ac];
-        if (!dc_table || !ac_table) return false;
-        if (!dc_[dc].build(dc_table->bits, dc_table->huffval, true)) return false;
-        if (!ac_[ac].build(ac_table->bits, ac_table->huffval, false)) return false;
-        const int count = info_->comps_in_scan == 1
-                              ? 1
-                              : component->h_samp_factor * component->v_samp_factor;
-        const Block block{&dc_[dc], &ac_[ac], c, c == 1 || c == 2 ? 2u : 0u};
-        blocks_.insert(blocks_.end(), static_cast<size_t>(count), block);
-    }
+    if (!source_.read(info_)) return false;
     const size_t room = size_ - layout_.coded + BitPlace::kPadding;
     if (run_.size() < room) run_.resize(room);
     return true;
@@ -301,7 +285,8 @@ Recoded Recoder::read(int interval) {
         if (mcu == run_end) {
             if (mcu > 0 && stream.has_more()) throw_corrupt("extraneous bytes before a marker");
             run_end = std::min(mcu + source_interval, mcus);
-            const uint8_t *end = coded_.pass(run_.data());
+            uint8_t *end = coded_.pass(run_.data());
+            std::memset(end, 0, BitPlace::kPadding);
             stream.start(run_.data(), static_cast<size_t>(end - run_.data()));
         }
         if (mcu % interval == 0) {
@@ -309,11 +294,13 @@ Recoded Recoder::read(int interval) {
             std::fill(std::begin(previous), std::end(previous), 0);
         }
         const auto used = static_cast<size_t>(out - symbols_.data());
-        if (symbols_.size() - used < blocks_.size() * kMaxSymbols) {
-            symbols_.resize(2 * symbols_.size());
+        const size_t needed = used + source_.mcu().blocks * kMaxSymbols;
+        if (symbols_.size() < needed) {
+            symbols_.resize(std::max(2 * symbols_.size(), needed));
             out = symbols_.data() + used;
         }
-        for (const Block &block : blocks_) {
+        for (int b = 0; b < source_.mcu().blocks; ++b) {
+            const McuCodes::Block &block = source_.mcu().block[b];
             out = read_symbols(stream, block, out, counts_, previous[block.component]);
             if (!out) throw_corrupt("bad Huffman code");
         }
@@ -338,18 +325,13 @@ void put_segment(std::vector<uint8_t> &out, uint8_t marker, const std::vector<ui
 }
 
 void Recoder::write_headers(int interval, std::vector<uint8_t> &out) const {
-    // natural position of the k-th coefficient in zigzag order
-    static constexpr uint8_t kZigzag[64] = {
-        0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48,
-        41, 34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23,
-        30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63};
     bool written[4] = {};
     for (int c = 0; c < info_->num_components; ++c) {
         const int number = info_->comp_info[c].quant_tbl_no;
         if (written[number]) continue;
         written[number] = true;
         std::vector<uint8_t> table{uint8_t(number)};
-        for (uint8_t at : kZigzag) {
+        for (uint8_t at : kZigzag.at) {
             table.push_back(uint8_t(info_->quant_tbl_ptrs[number]->quantval[at]));
         }
         put_segment(out, 0xDB, table);

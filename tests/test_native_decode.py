@@ -10,6 +10,7 @@ from types import ModuleType
 import jpegs
 import numpy as np
 import pytest
+from coded_jpegs import coded
 from filling import DECODE, LIMITS, Box, Decoder, Failure
 from jpegs import Pixels, scene
 from PIL import Image
@@ -95,6 +96,51 @@ def test_any_restart_interval_is_exact(decoder: Decoder, sampling: str, interval
     file = io.BytesIO()
     image.save(file, "JPEG", quality=85, subsampling=sampling, restart_marker_blocks=interval)
     _check(decoder, file.getvalue(), jpegs.decoded(file.getvalue()), 20)
+
+
+@pytest.mark.parametrize(
+    "factors",
+    [
+        *([(1, 1)], [(2, 2)], [(3, 1)]),  # of a single component they do not matter
+        *([(2, 2), (1, 1), (1, 1)], [(4, 2), (1, 1), (1, 1)], [(1, 4), (1, 1), (1, 1)]),
+        *([(1, 1), (2, 2), (2, 2)], [(1, 2), (2, 1), (2, 2)], [(2, 1), (1, 2), (1, 1)]),
+        *([(3, 1), (1, 1), (1, 1)], [(3, 1), (1, 1), (1, 2)], [(1, 3), (1, 1), (1, 3)]),
+        *([(2, 2), (2, 1), (1, 2)], [(4, 1), (2, 1), (1, 1)]),
+    ],
+    ids=str,
+)
+def test_any_sampling_is_exact(
+    native_core: ModuleType, decoder: Decoder, factors: list[tuple[int, int]]
+) -> None:
+    """Whatever planes are subsampled, and however few samples they are left with."""
+    for width, height, interval in [(1, 1, 0), (3, 9, 1), (5, 40, 3), (47, 5, 2), (95, 61, 5)]:
+        data = coded(width, height, factors, interval)
+        expected = jpegs.decoded(data)
+        _check(decoder, data, expected)
+        runs, _ = native_core.transcode_jpeg(data, 16, *LIMITS)
+        if runs is not None:
+            _check(decoder, runs, expected)
+
+
+def test_factors_that_do_not_divide_are_refused(decoder: Decoder) -> None:
+    """As libjpeg refuses them."""
+    failure = decoder.region(coded(40, 40, [(3, 1), (2, 1), (1, 1)]), (0, 0, 40, 40))
+
+    assert isinstance(failure, Failure)
+    assert failure.kind == DECODE
+
+
+def test_images_without_data_are_refused(native_core: ModuleType, decoder: Decoder) -> None:
+    """Where there is next to nothing to read, however large the image says it is."""
+    for width, height in [(16, 16), (32, 16), (8000, 8000)]:
+        data = coded(16, 16, [(4, 2), (1, 1), (1, 1)])
+        frame, scan = data.index(b"\xff\xc0"), data.index(b"\xff\xda")
+        size = struct.pack(">HH", height, width)
+        empty = data[: frame + 5] + size + data[frame + 9 : scan + 14] + b"\xff\xd9"
+
+        assert isinstance(decoder.region(empty, (0, 0, width, height)), Failure)
+        with pytest.raises(DecodeError):
+            native_core.transcode_jpeg(empty, 16, *LIMITS)
 
 
 def test_transcoding_makes_baseline_runs(native_core: ModuleType) -> None:

@@ -3,10 +3,12 @@
 PYTHONPATH=tests python tools/fuzz_seeds.py FOLDER
 """
 
+import re
 import sys
 from pathlib import Path
 
 import jpegs  # in tests/
+from coded_jpegs import coded
 
 from fastdata.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS
 from fastdata.probe import core
@@ -17,6 +19,10 @@ KINDS = (
     *("4:2:0 restart 5", "rgb", "gray", "gray progressive", "gray restart", "cmyk", "cmyk 4:2:0"),
     *("ycck", "ycck progressive", "eleven blocks"),
 )
+FACTORS = (
+    *([(4, 2), (1, 1), (1, 1)], [(1, 2), (2, 1), (2, 2)], [(3, 1), (1, 1), (1, 1)]),
+    *([(1, 1), (2, 2), (2, 2)], [(2, 2)]),
+)
 TRANSCODED = ("4:4:4 baseline", "4:2:0 progressive", "gray")
 
 
@@ -26,13 +32,15 @@ def main(folder: Path) -> None:
     seeds["arithmetic"] = jpegs.ARITHMETIC
     seeds["unfinished"] = jpegs.unfinished(seeds["4:2:0 progressive"], 5)
     seeds["16-bit tables"] = jpegs.pillow(jpegs.scene(52, 37), qtables=[[400] * 64, [900] * 64])
+    for factors in FACTORS:
+        seeds[f"factors {factors}"] = coded(19, 17, factors, interval=3)
     native = core()
     for kind in TRANSCODED if native is not None else ():
         limits = (MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS)
         seeds[f"{kind} in runs"], _ = native.transcode_jpeg(seeds[kind], 8, *limits)
     folder.mkdir(parents=True, exist_ok=True)
     for kind, data in seeds.items():
-        (folder / f"{kind.replace(' ', '-').replace(':', '')}.jpg").write_bytes(data)
+        (folder / f"{re.sub('[^a-z0-9]+', '-', kind.replace(':', ''))}.jpg").write_bytes(data)
 
 
 if __name__ == "__main__":
