@@ -206,8 +206,10 @@ def _exp(x: F64) -> F64:
     """
     x = x / 8
     total = np.ones_like(x)
-    for k in range(24, 0, -1):
-        total = 1 + x * total / k
+    for k in range(24, 0, -1):  # 1 + x * total / k; in place takes half as long
+        total *= x
+        total /= k
+        total += 1
     for _ in range(3):
-        total = total * total
+        total *= total
     return total

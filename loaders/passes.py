@@ -4,6 +4,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
+import numpy as np
+
 from fastdata.batch import Batch
 from fastdata.batches import BatchPlan
 from fastdata.epochs import Epochs
@@ -12,6 +14,8 @@ from fastdata.loaders import state
 from fastdata.loaders.pipeline import Planned
 from fastdata.transfer import Arrived
 
+# Samples: numpy takes hardly longer for so many at a time than for a small batch.
+_DRAWN_TOGETHER = 1024
 
 class Stage(Protocol):
     """What fills the batches of a plan in their order, some ahead of the one in use."""
@@ -134,11 +138,17 @@ class Passes:
 
 def _planned(epochs: Epochs, plan: BatchPlan, epoch: int, start: int) -> Iterator[Planned]:
     """The batches of a rank from a place on, over all epochs that follow."""
+    together = max(1, _DRAWN_TOGETHER // plan.batch_size)
     while True:
         rest = replace(plan, start=start)
-        for index in range(len(rest)):
-            positions, valid = rest.positions(index)
-            ids, copies = epochs.draw(positions, epoch)
-            first = start + index * rest.global_batch
-            yield Planned(epoch, first, rest.end(index), positions, ids, copies, valid)
+        for index in range(0, len(rest), together):
+            indexes = range(index, min(index + together, len(rest)))
+            places = [rest.positions(i) for i in indexes]
+            ids, copies = epochs.draw(np.concatenate([positions for positions, _ in places]), epoch)
+            at = 0
+            for i, (positions, valid) in zip(indexes, places, strict=True):
+                mine = slice(at, at := at + len(positions))
+                first = start + i * rest.global_batch
+                end = rest.end(i)
+                yield Planned(epoch, first, end, positions, ids[mine], copies[mine], valid)
         epoch, start = epoch + 1, 0

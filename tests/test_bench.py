@@ -106,6 +106,17 @@ def test_exactness_compares_loaders() -> None:
     assert result["fastdata"]["order with 1 and with 2 workers"] == "the same"
 
 
+@pytest.mark.long
+def test_gpu_measures_each_case(tmp_path: Path) -> None:
+    """Where there is no GPU it shows on the CPU that it runs, with no path of this machine."""
+    pytest.importorskip("torchvision")
+    result = _json("gpu.py", "--quick", "--cache", str(tmp_path))
+
+    assert [row["short_side"] for row in result["rows"]] == [None, 64]
+    assert all(row["found"]["ceiling"]["share"] > 0 for row in result["rows"])
+    assert str(tmp_path) not in json.dumps(result)
+
+
 def test_an_unknown_row_is_refused(pictures: Path, tmp_path: Path) -> None:
     """A misspelt name ends the run at once and is told the names there are."""
     done = _process("loaders.py", pictures, tmp_path, "--only", "torchvision")
