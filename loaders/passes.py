@@ -17,6 +17,7 @@ from fastdata.transfer import Arrived
 # Samples: numpy takes hardly longer for so many at a time than for a small batch.
 _DRAWN_TOGETHER = 1024
 
+
 class Stage(Protocol):
     """What fills the batches of a plan in their order, some ahead of the one in use."""
 
