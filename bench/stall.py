@@ -46,8 +46,8 @@ def _pipeline(loader: fd.Loader) -> Pipeline:
 def add() -> int:
     """Add for a while, and return how often.
 
-    Numbers stay below 128, which Python has ready: how fast it makes others depends, by a fifth, on
-    where in memory they happen to lie, and taking a batch changes that.
+    Numbers stay below 128, which Python has ready. The free rate of counting with new ones moved
+    by a fifth within a process, for good, once batches had been taken.
     """
     number = 0
     for _ in repeat(None, _CHUNK):

@@ -2,8 +2,10 @@
 
 import os
 import re
+from collections.abc import Iterable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 # webdataset takes members under such a first folder for its own metadata and drops them silently.
 _META = re.compile(r"__[^/]*__", re.DOTALL)
@@ -48,6 +50,30 @@ def clashes(names: list[str]) -> dict[int, int]:
         while hash(f"{text}-{number}") in taken:
             number += 1
         last[text] = numbers[place] = number
+    return numbers
+
+
+def clashes_among(
+    folders: Iterable[Sequence[int]], names: bytes, ends: npt.NDArray[np.int64]
+) -> dict[int, int]:
+    """Numbers that files of several folders need; the order of the files does not matter to them.
+
+    Args:
+        folders: The places of each folder's files.
+        names: Paths of all files, one behind the other.
+        ends: (N,) where each path ends.
+
+    Returns:
+        The number for each place that needs one; of equal names, the first place goes without.
+    """
+    numbers = {}
+    for places in folders:
+        files = sorted(
+            (os.fsdecode(names[ends[i - 1] if i else 0 : ends[i]].rpartition(b"/")[2]), i)
+            for i in places
+        )
+        for place, number in clashes([name for name, _ in files]).items():
+            numbers[files[place][1]] = number
     return numbers
 
 

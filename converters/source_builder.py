@@ -149,7 +149,7 @@ class Builder:
             fingerprint=content_fingerprint(base, texts, [("", extents), *further.items()]),
             _names=names,
             _ends=ends,
-            _numbers={} if texts else self._clashes(names, ends),
+            _numbers={} if texts else keys.clashes_among(self._folders.values(), names, ends),
             _renamed={os.fsencode(old): os.fsencode(new) for old, new in renamed.items()},
             _columns=columns,
             inputs=self._inputs,
@@ -198,18 +198,6 @@ class Builder:
                 f"{self._root}: more than {_MOST_FIELDS} fields, such as "
                 f"{sorted(self._further)[:3]}; name those that are to be kept with --fields"
             )
-
-    def _clashes(self, names: bytes, ends: npt.NDArray[np.int64]) -> dict[int, int]:
-        """Numbers that keys need; of equal names, those that come first go without."""
-        numbers = {}
-        for places in self._folders.values():
-            files = sorted(
-                (os.fsdecode(names[ends[i - 1] if i else 0 : ends[i]].rpartition(b"/")[2]), i)
-                for i in places
-            )
-            for place, number in keys.clashes([name for name, _ in files]).items():
-                numbers[files[place][1]] = number
-        return numbers
 
 
 def field_name(text: str) -> str:

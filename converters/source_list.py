@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from fastdata.converters import keys
 from fastdata.converters.fields import TextsBuilder, check_field_name
@@ -139,7 +138,7 @@ class _Collector:
             fingerprint=fingerprint(classes, names, ends, sizes, labels, columns),
             _names=names,
             _ends=ends,
-            _numbers=self._clashes(names, ends),
+            _numbers=keys.clashes_among(self._folders.values(), names, ends),
             _renamed={os.fsencode(old): os.fsencode(new) for old, new in renamed.items()},
             _columns=columns,
         )
@@ -186,18 +185,6 @@ class _Collector:
                 f"the file of line {first} again; give one line a file (several texts may be one "
                 "JSON list)",
             )
-
-    def _clashes(self, names: bytes, ends: npt.NDArray[np.int64]) -> dict[int, int]:
-        """Numbers that keys need; the order of the rows does not matter to them."""
-        numbers = {}
-        for places in self._folders.values():
-            files = sorted(
-                (os.fsdecode(names[ends[i - 1] if i else 0 : ends[i]].rpartition(b"/")[2]), i)
-                for i in places
-            )
-            for place, number in keys.clashes([name for name, _ in files]).items():
-                numbers[files[place][1]] = number
-        return numbers
 
     def _error(self, line: int, text: str) -> SourceError:
         return SourceError(f"{self._file}: line {line}: {text}")

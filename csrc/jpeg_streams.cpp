@@ -65,6 +65,7 @@ struct Lane {
         in.refill(cap);
         uint32_t found = in.look(*code->dc);
         if (__builtin_expect(found & entry::kMore, 0)) found = in.take_more(*code->dc, found);
+        if (found == entry::kNone) return fail();
         uint32_t &dc = part->stream->dc[code->component];
         dc += static_cast<uint32_t>(entry::value(found));
         in.drop(found);
@@ -72,7 +73,7 @@ struct Lane {
         block[0] = static_cast<int16_t>(dc);
         ac = code->ac;
         if (++code == codes.block + codes.blocks) code = codes.block;
-        return found != entry::kNone || fail();
+        return true;
     }
 
     // Leaves behind how far the stream was read, which tells whether it had ended.
@@ -119,7 +120,10 @@ FASTDATA_INLINE bool finish(const McuCodes &codes, Lane lane) {
     }
 }
 
-FASTDATA_INLINE bool decode(const McuCodes &codes, const StreamPart *next, const StreamPart *last) {
+}  // namespace
+
+bool decode_streams(const McuCodes &codes, const StreamPart *parts, size_t count) {
+    const StreamPart *next = parts, *const last = parts + count;
     Lane a, b;
     if (next == last) return true;
     if (!a.start(codes, next++)) return false;
@@ -146,12 +150,6 @@ FASTDATA_INLINE bool decode(const McuCodes &codes, const StreamPart *next, const
             if (of_b != Step::kNext) break;
         }
     }
-}
-
-}  // namespace
-
-bool decode_streams(const McuCodes &codes, const StreamPart *parts, size_t count) {
-    return decode(codes, parts, parts + count);
 }
 
 }  // namespace fastdata

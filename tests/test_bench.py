@@ -106,7 +106,7 @@ def test_exactness_compares_loaders() -> None:
     assert result["fastdata"]["order with 1 and with 2 workers"] == "the same"
 
 
-@pytest.mark.long
+@pytest.mark.timeout(180)
 def test_gpu_measures_each_case(tmp_path: Path) -> None:
     """Where there is no GPU it shows on the CPU that it runs, with no path of this machine."""
     pytest.importorskip("torchvision")
