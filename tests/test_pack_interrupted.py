@@ -151,13 +151,15 @@ def test_shards_that_are_gone_are_written_again(source: Path, tmp_path: Path) ->
     assert content(out) == content(tmp_path / "fresh")
 
 
+# Short sleeps: a signal between Python's last look and the system call does not end a sleep.
 SLOW = """
 import sys, time
 from fastdata.converters.pack import pack
 def progress(done, *_):
     if done == 9:
         print("nine", flush=True)
-        time.sleep(60)
+        for _ in range(600):
+            time.sleep(0.1)
 pack(sys.argv[1], sys.argv[2], shard_size=3000, progress=progress)
 """
 
