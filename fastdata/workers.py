@@ -5,6 +5,7 @@ goes through a pipe. This module imports no torch, so that a process starts as f
 lets it.
 """
 
+import json
 import mmap
 import multiprocessing
 import os
@@ -157,15 +158,15 @@ class _Process:
             TransformError: It died.
         """
         try:
-            self._pipe.send((rows, seeds))
-            failed: dict[int, str] = self._pipe.recv()  # its death closes the other end
+            _send(self._pipe, [rows, seeds])
+            failed = _receive(self._pipe)  # its death closes the other end
         except (EOFError, OSError) as error:
             self._process.join(_END)
             raise TransformError(
                 f"a worker process ended with exit code {self._process.exitcode}; "
                 "was it killed, or out of memory?"
             ) from error
-        return failed
+        return dict(failed)
 
     def kill(self) -> None:
         """End it at once."""
@@ -185,10 +186,21 @@ def _serve(
             getattr(sys.modules[library], single)(1)
     while True:
         try:
-            rows, seeds = pipe.recv()
+            rows, seeds = _receive(pipe)
         except EOFError:
             return
-        pipe.send(_apply(transform, arena, rows, seeds, alone=True))
+        _send(pipe, list(_apply(transform, arena, rows, seeds, alone=True).items()))
+
+
+def _send(pipe: Connection, message: list[Any]) -> None:
+    # JSON, as pickles of Connection.send leave a buffer behind that Python 3.13 complains about
+    # where the other end died.
+    pipe.send_bytes(json.dumps(message).encode())
+
+
+def _receive(pipe: Connection) -> list[Any]:
+    message: list[Any] = json.loads(pipe.recv_bytes())
+    return message
 
 
 def _apply(
