@@ -1,6 +1,7 @@
 """Normalisation equals torchvision's float pipeline."""
 
 import importlib.util
+import re
 import sys
 from types import ModuleType
 
@@ -120,6 +121,33 @@ def test_the_triton_kernel(
 
     _check(out, pixels, dtype)
     assert (room[pixels.numel() :] == 3).all()
+
+
+@pytest.mark.parametrize("capability", [75, 90])
+@pytest.mark.parametrize("out", ["fp32", "fp16", "bf16"])
+def test_the_triton_kernel_compiles(capability: int, out: str) -> None:
+    """To machine code of NVIDIA's, with the widest loads and stores that there are."""
+    pytest.importorskip("triton", "3.4")  # takes a source in another way before
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource, compile
+
+    from fastdata.normalize_kernel import _BLOCK, _kernel
+
+    names = _kernel.arg_names
+    types = {"pixels": "*u8", "out": f"*{out}", "count": "i32", "BLOCK": "constexpr"}
+    aligned = {(place,): [["tt.divisibility", 16]] for place in range(3)}  # as whole batches are
+    source = ASTSource(
+        _kernel,
+        {name: types.get(name, "fp32") for name in names},
+        {(names.index("BLOCK"),): _BLOCK},
+        aligned,
+    )
+    target = GPUTarget("cuda", capability, 32)
+    code = compile(source, target=target, options={"enable_fp_fusion": True}).asm
+
+    assert code["cubin"]
+    accesses = set(re.findall(r"\b(?:ld|st)\.global\S*", code["ptx"]))
+    assert accesses == {"ld.global.v4.b32", "st.global.v4.b32"}
 
 
 def test_without_a_compiler_torch_does_it() -> None:

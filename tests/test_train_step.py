@@ -1,5 +1,7 @@
 """The parts of the reference step: one step, exact accuracy, the ceiling."""
 
+import copy
+import math
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -137,6 +139,46 @@ def test_bf16_step_is_near_float32() -> None:
 
     assert losses[0] != losses[1]
     assert losses[0] == pytest.approx(losses[1], rel=2**-6)
+
+
+@pytest.fixture
+def _uninitialised_is_nan() -> Iterator[None]:
+    """Let memory that nobody has written to hold NaN."""
+    torch.use_deterministic_algorithms(True)  # which does that too
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.usefixtures("_uninitialised_is_nan")
+@pytest.mark.parametrize("clip", [None, 1.0])
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_fp16_step_that_overflows_is_skipped(
+    optimizer: str, fused: bool, clip: float | None
+) -> None:
+    """Also the very first one leaves weights, momentum and later steps as if it had not been."""
+    skipping, plain = (
+        TrainStep(
+            _network().eval(),
+            device=CPU, dtype=torch.float16, optimizer=optimizer, fused=fused, clip=clip,
+        )
+        for _ in range(2)
+    )  # fmt: skip
+    before = copy.deepcopy(skipping.module.state_dict())
+    batch = _batch(8)
+    images = batch.images.half()
+
+    skipping(images, batch.labels, lr=0.1, share=math.inf)
+
+    torch.testing.assert_close(skipping.module.state_dict(), before, rtol=0, atol=0)
+    assert skipping.scaler.get_scale() == plain.scaler.get_scale() / 2
+    plain.scaler.load_state_dict(skipping.scaler.state_dict())
+    for _ in range(3):
+        results = [step(images, batch.labels, lr=0.1) for step in (skipping, plain)]
+        assert results[0].loss == results[1].loss
+    found, expected = skipping.module.state_dict(), plain.module.state_dict()
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    assert all(p.dtype == torch.float32 for p in skipping.module.parameters())
 
 
 @pytest.mark.parametrize(

@@ -33,9 +33,15 @@ def make_optimizer(
     """
     one_kernel = fused and device.type in _FUSED
     if name == "sgd":
-        return torch.optim.SGD(
+        sgd = torch.optim.SGD(
             groups, lr=0.0, momentum=momentum, nesterov=momentum > 0, fused=one_kernel
         )
+        if momentum > 0:
+            # No momentum yet, as for torch in its first step. Where that is fused and the loss
+            # scaler skips it, torch 2.15 leaves momentum as the memory it found.
+            for weight in (weight for group in sgd.param_groups for weight in group["params"]):
+                sgd.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
+        return sgd
     if name == "adamw":
         return torch.optim.AdamW(groups, lr=0.0, fused=one_kernel)
     raise OptionError(f"optimizer must be 'sgd' or 'adamw', not {name!r}")

@@ -154,8 +154,8 @@ class TrainStep:
     ) -> StepResult:
         """Make one step, or one part of it.
 
-        Nothing in it waits for the device, except in fp16, where the loss scaler reads whether a
-        gradient overflowed.
+        Nothing in it waits for the device, except in fp16 with an optimiser that is not fused,
+        where the loss scaler reads whether a gradient overflowed.
 
         Args:
             images: (N, 3, H, W) normalised floats on the device.
