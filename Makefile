@@ -48,7 +48,7 @@ HAS_JPEG = echo 'int main() {}' | \
   $(CXX) -x c++ -include stdio.h -include jpeglib.h -ljpeg -o /dev/null - 2>/dev/null
 SANITIZE = -std=c++17 -O1 -g -Wall -Wextra -fsanitize=address,undefined -fno-sanitize-recover=all
 
-build/asan/fuzz: csrc/fuzz.cpp csrc/rgb_view.h $(wildcard csrc/jpeg_*)
+build/asan/fuzz: csrc/fuzz.cpp csrc/decode_error.h csrc/rgb_view.h $(wildcard csrc/jpeg_*)
 	@mkdir -p $(@D)
 	$(CXX) $(SANITIZE) -Icsrc $(filter %.cpp,$^) -ljpeg -o $@
 

@@ -5,8 +5,12 @@
 
 #if defined(__x86_64__)
 #include <nmmintrin.h>
-#elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
+#elif defined(__aarch64__) && (defined(__linux__) || defined(__ARM_FEATURE_CRC32))
+#define FASTDATA_ARM_CRC
 #include <arm_acle.h>
+#if !defined(__ARM_FEATURE_CRC32)
+#include <sys/auxv.h>
+#endif
 #endif
 
 namespace fastdata {
@@ -113,9 +117,11 @@ uint32_t extend(uint32_t crc, const uint8_t *data, size_t size) {
     return fast ? extend_sse42(crc, data, size) : extend_portably(crc, data, size);
 }
 
-#elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
+#elif defined(FASTDATA_ARM_CRC)
 
-uint32_t extend(uint32_t crc, const uint8_t *data, size_t size) {
+// Compilers aim at ARMv8.0 unless told otherwise, where the instruction is optional.
+__attribute__((target("+crc"))) uint32_t extend_arm(uint32_t crc, const uint8_t *data,
+                                                    size_t size) {
     for (; size >= 8; size -= 8, data += 8) {
         uint64_t word;
         std::memcpy(&word, data, 8);
@@ -123,6 +129,15 @@ uint32_t extend(uint32_t crc, const uint8_t *data, size_t size) {
     }
     for (; size > 0; size--, data++) crc = __crc32cb(crc, *data);
     return crc;
+}
+
+uint32_t extend(uint32_t crc, const uint8_t *data, size_t size) {
+#if defined(__ARM_FEATURE_CRC32)
+    constexpr bool fast = true;
+#else
+    static const bool fast = getauxval(AT_HWCAP) & HWCAP_CRC32;
+#endif
+    return fast ? extend_arm(crc, data, size) : extend_portably(crc, data, size);
 }
 
 #else

@@ -149,7 +149,16 @@ Bytes decode(JpegDecoder &decoder, const Bytes &b, const Box &box, JpegWay way, 
     return {};
 }
 
-void decode_all_ways(JpegDecoder &decoder, const Bytes &b, const Box &box, Mix &mix) {
+// Our inverse transform is that of libjpeg-turbo on x86. Where a value between its two passes needs
+// more than 16 bits, as damage makes them, the code of x86 saturates and that of ARM wraps.
+#if defined(__x86_64__)
+constexpr bool kSameIdct = true;
+#else
+constexpr bool kSameIdct = false;
+#endif
+
+void decode_all_ways(JpegDecoder &decoder, const Bytes &b, const Box &box, Mix &mix,
+                     bool undamaged = false) {
     const Bytes fast = decode(decoder, b, box, JpegWay::kFastest, mix);
     const Bytes small = decode(decoder, b, box, JpegWay::kSmallJpeg, mix);
     const Bytes portable = decode(decoder, b, box, JpegWay::kPortable, mix);
@@ -158,9 +167,10 @@ void decode_all_ways(JpegDecoder &decoder, const Bytes &b, const Box &box, Mix &
     mix.only_ours += !fast.empty() && plain.empty();
     mix.only_libjpeg += fast.empty() && !plain.empty();
     if (fast != portable) report(b, "fast and portable differ");
+    if (!small.empty() && !plain.empty() && small != plain) report(b, "small and plain differ");
+    if (!kSameIdct && !undamaged) return;
     if (!fast.empty() && !small.empty() && fast != small) report(b, "fast and small differ");
     if (!fast.empty() && !plain.empty() && fast != plain) report(b, "fast and plain differ");
-    if (!small.empty() && !plain.empty() && small != plain) report(b, "small and plain differ");
 }
 
 void run_one(JpegDecoder &decoder, const Bytes &b, Random &random, Mix &mix) {
@@ -183,7 +193,9 @@ void run_one(JpegDecoder &decoder, const Bytes &b, Random &random, Mix &mix) {
         const Box whole{0, 0, header.width, header.height};
         const Bytes before = decode(decoder, b, whole, JpegWay::kPlain, mix);
         const Bytes after = decode(decoder, result.bytes, whole, JpegWay::kFastest, mix);
-        if (before != after && !before.empty()) report(b, "transcoding changed the pixels");
+        if (kSameIdct && before != after && !before.empty()) {
+            report(b, "transcoding changed the pixels");
+        }
         const Box part = random_box(header.width, header.height, random);
         decode_all_ways(decoder, result.bytes, part, mix);
     } catch (const DecodeError &) {
@@ -217,6 +229,13 @@ int main(int argc, char **argv) {
         pixels.push_back(whole(decoder, seeds.back()));
     }
     Mix mix;
+    for (const Bytes &seed : seeds) {
+        const JpegHeader h = read_jpeg_header(seed.data(), seed.size(), kLimits);
+        for (int i = 0; i < 20; ++i) {
+            decode_all_ways(decoder, seed, random_box(h.width, h.height, random), mix, true);
+        }
+    }
+    mix = {};
     for (long i = 0; i < count; ++i) {
         const Bytes b = mutate(seeds, random);
         const std::clock_t start = std::clock();

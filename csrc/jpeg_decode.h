@@ -10,7 +10,8 @@
 
 namespace fastdata {
 
-// All ways give the same pixels; the slower ones are there to compare with.
+// All ways give the same pixels; the slower ones are there to compare with. Where coefficients are
+// absurd, ours gives on every processor what libjpeg-turbo gives on x86.
 enum class JpegWay {
     kFastest,    // our own decoder where it can, else kSmallJpeg
     kPortable,   // the same with the kernels of any processor

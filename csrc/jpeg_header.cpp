@@ -1,7 +1,6 @@
 #include "jpeg_header.h"
 
 #include <array>
-#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -48,13 +47,6 @@ bool is_skipped(int marker) {
         case kDht: case kDac: case kDqt: case kDnl: case kCom: return true;
         default: return marker >= kApp0 && marker <= kApp15;
     }
-}
-
-template <typename... Args>
-[[noreturn]] void fail(const char *format, Args... args) {
-    std::array<char, 256> text;
-    std::snprintf(text.data(), text.size(), format, args...);
-    throw DecodeError(text.data());
 }
 
 struct Factors {

@@ -3,16 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <stdexcept>
 #include <string>
 
-namespace fastdata {
+#include "decode_error.h"
 
-// An image that cannot be decoded. Python sees it as fastdata.errors.DecodeError.
-class DecodeError : public std::runtime_error {
-  public:
-    using std::runtime_error::runtime_error;
-};
+namespace fastdata {
 
 // Limits come from fastdata/limits.py, which says why each has its value.
 struct JpegLimits {

@@ -1,19 +1,11 @@
 #include "jpeg_layout.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <utility>
 
 namespace fastdata {
 namespace {
-
-template <typename... Args>
-[[noreturn]] void fail(const char *format, Args... args) {
-    char text[160];
-    std::snprintf(text, sizeof text, format, args...);
-    throw DecodeError(text);
-}
 
 class LayoutReader {
   public:
