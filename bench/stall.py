@@ -9,10 +9,11 @@ which is what there is without the native core.
     python bench/stall.py train/            # a packed data set
 
 ``counting`` is the rate beside loading over the rate without; ``decoding`` the rate beside counting
-over the rate of a main thread that only waits; ``cores`` is what counting keeps beside decoding in
-which Python has no part at all, which shows how far the two cores get in each other's way by
-themselves. All are medians of interleaved rounds; 1.0 would be no loss. At least two cores are
-needed. The last line is JSON.
+over the rate of a main thread that only waits; ``taking`` is the share of the main thread's time
+that it spends taking batches, planning those to come included; ``cores`` is what counting keeps
+beside decoding in which Python has no part at all, which shows how far the two cores get in each
+other's way by themselves. All are medians of interleaved rounds; for all but ``taking`` 1.0 would
+be no loss. At least two cores are needed. The last line is JSON.
 """
 
 import argparse
@@ -79,15 +80,19 @@ def drain(batches: Iterator[fd.Batch], seconds: float) -> float:
     return images / (time.perf_counter() - start)
 
 
-def both(loader: fd.Loader, batches: Iterator[fd.Batch], seconds: float) -> tuple[float, float]:
-    """Additions and images a second, with each batch taken as soon as it is ready."""
-    total, images, start = 0, 0, time.perf_counter()
+def both(
+    loader: fd.Loader, batches: Iterator[fd.Batch], seconds: float
+) -> tuple[float, float, float]:
+    """Additions and images a second, with each batch taken once it is ready, and time for that."""
+    total, images, taking, start = 0, 0, 0.0, time.perf_counter()
     while time.perf_counter() - start < seconds:
         total += add()
         if _pipeline(loader).ready():  # no wait
+            before = time.perf_counter()
             images += len(next(batches).ids)
+            taking += time.perf_counter() - before
     passed = time.perf_counter() - start
-    return total / passed, images / passed
+    return total / passed, images / passed, taking / passed
 
 
 class Background:
@@ -146,15 +151,18 @@ def measure(path: Path, batch_size: int, *, rounds: int, seconds: float) -> dict
         for thread in threading.enumerate():  # Python's decoding threads, where those decode
             if thread.name.startswith("fastdata-decode"):
                 os.sched_setaffinity(thread.native_id or 0, {second})
-        shares: dict[str, list[float]] = {"counting": [], "decoding": [], "cores": []}
+        shares: dict[str, list[float]] = {
+            "counting": [], "decoding": [], "taking": [], "cores": []
+        }  # fmt: skip
         for _ in range(rounds):
             before, alone = idle_count(loader, seconds), drain(batches, seconds)
-            counted, decoded = both(loader, batches, seconds)
+            counted, decoded, taking = both(loader, batches, seconds)
             between = idle_count(loader, seconds)
             beside = background.count(loader, seconds)
             after = idle_count(loader, seconds)
             shares["counting"].append(counted / statistics.mean((before, between)))
             shares["decoding"].append(decoded / alone)
+            shares["taking"].append(taking)
             shares["cores"].append(beside / statistics.mean((between, after)))
     os.sched_setaffinity(0, {first, second})
     return {name: statistics.median(values) for name, values in shares.items()}
@@ -172,7 +180,7 @@ def main() -> None:
     rows = {"native core": measure(given.path, given.batch_size, **options)}
     with mock.patch("fastdata.fill.core", return_value=None):
         rows["OpenCV"] = measure(given.path, given.batch_size, **options)
-    print(f"{'':12} {'counting':>9} {'decoding':>9} {'cores':>9}")
+    print(f"{'':12} {'counting':>9} {'decoding':>9} {'taking':>9} {'cores':>9}")
     for name, row in rows.items():
         print(f"{name:12} " + " ".join(f"{share:9.1%}" for share in row.values()))
     print(json.dumps({**rows, "machine": machine(), "versions": versions(("torch", "numpy"))}))

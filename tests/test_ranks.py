@@ -19,6 +19,7 @@ path, store, world, size, state, stop, drop = json.loads(sys.argv[1])
 
 def run(rank):
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
+    dist.barrier()  # a rank without batches would else leave while others still connect to it
     crop = fd.RandomResizedCrop(16)
     loader = fd.Loader(path, size, crop=crop, flip=0.5, drop_last=drop, threads=1, prefetch=3)
     if state is not None:
@@ -163,10 +164,13 @@ import os, sys, torch.distributed as dist, fastdata as fd
 crop = fd.RandomResizedCrop(8)
 early = fd.Loader(sys.argv[1], 2, crop=crop)
 meant = fd.Loader(sys.argv[1], 2, crop=crop, rank=0, world_size=1)
+waiting, done = os.pipe()
 child = os.fork()
 store = f"file://{sys.argv[2]}"
 dist.init_process_group("gloo", init_method=store, rank=int(child == 0), world_size=2)
 if child == 0:
+    os.close(done)
+    os.read(waiting, 1)  # to leave at once would break the connection that the other still makes
     os._exit(0)
 try:
     iter(early)
@@ -175,6 +179,7 @@ except fd.errors.OptionError as error:
 else:
     raise AssertionError
 next(iter(meant))
+os.close(done)
 os.waitpid(child, 0)
 """
 
