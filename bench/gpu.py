@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from images import jpegs, source_folder, working_set
-from measure import machine, versions
+from measure import machine, put_out, versions
 
 import fastdata as fd
 
@@ -80,17 +80,23 @@ def main() -> None:
         "versions": versions(("torch", "torchvision", "triton")),
         "rows": rows,
     }
-    line = json.dumps(result)
-    if given.save is not None:
-        given.save.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(line)
+    put_out(result, given.save)
 
 
 _LINE = "{:10} {:>9} {:>6} {:>10} {:>10} {:>7} {:>7} {:>6} {:>9} {:>5} {:>5}"
-_HEADS = (
-    *("model", "side", "batch", "images/s", "ceiling", "share", "loader", "wait", "spinning"),
-    *("GPU", "CPU"),
-)
+_HEADS = [
+    "model",
+    "side",
+    "batch",
+    "images/s",
+    "ceiling",
+    "share",
+    "loader",
+    "wait",
+    "spinning",
+    "GPU",
+    "CPU",
+]
 
 
 def _cells(case: Case, found: dict[str, Any]) -> Iterator[str]:

@@ -164,6 +164,11 @@ def report(
     for row in rows:
         if row.left_out:
             print(f"left out: {row.name}: {row.left_out}")
+    put_out(result, save)
+
+
+def put_out(result: Mapping[str, Any], save: Path | None) -> None:
+    """Print a result as one line of JSON, and write it to a file where one is given."""
     if save is not None:
         save.parent.mkdir(parents=True, exist_ok=True)
         save.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

@@ -15,7 +15,6 @@ little but Huffman decoding is left. The last line is JSON.
 """
 
 import argparse
-import json
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -26,7 +25,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 from images import jpegs
-from measure import machine, versions
+from measure import machine, put_out, versions
 
 from fastdata import photos
 from fastdata.probe import probe
@@ -68,10 +67,7 @@ def main() -> None:
         **{name: _summary(pictures) for name, pictures in sets.items()},
     }
     _print_table(result["photographs"], result["generated"])
-    if options.save is not None:
-        options.save.parent.mkdir(parents=True, exist_ok=True)
-        options.save.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(result), flush=True)
+    put_out(result, options.save)
 
 
 def _options() -> argparse.Namespace:

@@ -9,7 +9,6 @@ the median time to plan a batch of 256: positions, permutation, crops. The last 
 """
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import machine, versions
+from measure import machine, put_out, versions
 
 from fastdata.batches import BatchPlan
 from fastdata.catalog import Catalog
@@ -107,9 +106,7 @@ def main() -> None:
     }
     if given.plot is not None:
         _plot(rows, ranks, given.plot)
-    if given.save is not None:
-        given.save.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(result))
+    put_out(result, given.save)
 
 
 def _resident() -> int:

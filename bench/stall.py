@@ -47,8 +47,7 @@ def _pipeline(loader: fd.Loader) -> Pipeline:
 def add() -> int:
     """Add for a while, and return how often.
 
-    Numbers stay below 128, which Python has ready. The free rate of counting with new ones moved
-    by a fifth within a process, for good, once batches had been taken.
+    Numbers stay below 128, which Python has ready: nothing is allocated for them.
     """
     number = 0
     for _ in repeat(None, _CHUNK):

@@ -1,31 +1,21 @@
-"""The ladder: its rungs, what feeds them, what is measured, and how it is shown."""
+"""The ladder: its rungs, what feeds them, what is measured, and its commands."""
 
-import ctypes
 import dataclasses
-import io
 import itertools
 import json
-import math
 import multiprocessing
-import time
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from rich.console import Console
 from typer.testing import CliRunner
 
-from fastdata import cli, cores
-from fastdata.bench import Figures, LadderReport, Rung, RungResult, gpm, ladder, rungs
-from fastdata.bench.clock import StepClock
+from fastdata import cli
+from fastdata.bench import LadderReport, Rung, ladder, rungs
 from fastdata.bench.feeds import open_feed
-from fastdata.bench.render import render_ladder
-from fastdata.bench.usage import Usage
 from fastdata.errors import NotADatasetError, OptionError
-from fastdata.report.ladder import ladder_page
 from fastdata.train.step import TrainStep
 
 pytestmark = [
@@ -254,194 +244,6 @@ def test_no_data(tmp_path: Path) -> None:
     """A path with nothing there is one error."""
     with pytest.raises(NotADatasetError):
         climb(tmp_path / "none")
-
-
-def test_clock_has_a_time_for_each_step() -> None:
-    """There is one duration between each two marks, and none is negative."""
-    clock = StepClock(CPU)
-    for _ in range(4):
-        clock.mark()
-
-    assert len(clock.durations()) == 3
-    assert min(clock.durations()) >= 0
-
-
-def _burn(seconds: float) -> None:
-    end = time.process_time() + seconds
-    while time.process_time() < end:
-        pass
-
-
-def test_cores_of_workers_count() -> None:
-    """CPU time of a living child process counts as that of the process."""
-    done, stop = multiprocessing.get_context("fork").Event(), multiprocessing.Event()
-
-    def child() -> None:
-        _burn(0.4)
-        done.set()
-        stop.wait(30)
-
-    process = multiprocessing.get_context("fork").Process(target=child, daemon=True)
-    with Usage(CPU) as usage:
-        began = time.perf_counter()
-        process.start()
-        assert done.wait(30)
-        seconds = time.perf_counter() - began
-    stop.set()
-    process.join(30)
-
-    assert usage.cpu_share * seconds * cores.available() > 0.35
-
-
-# A GPU's counters, on a driver that is played
-
-
-class _NVMLError(Exception):
-    pass
-
-
-class _Nvml:
-    """NVML of a GPU with GPM counters: 75 % of its multiprocessors busy, tensor cores unknown."""
-
-    NVMLError = _NVMLError
-    NVML_SUCCESS, NVML_GPM_METRICS_GET_VERSION = 0, 1
-    NVML_GPM_METRIC_SM_UTIL, NVML_GPM_METRIC_ANY_TENSOR_UTIL = 2, 5
-
-    def __init__(self, *, supported: int = 1, fails: str = "") -> None:
-        self.supported = supported
-        self.fails = fails
-        self.samples: list[object] = []
-
-    def _maybe_fail(self, name: str) -> None:
-        if self.fails == name:
-            raise _NVMLError(name)
-
-    def nvmlGpmQueryDeviceSupport(self, _handle: object) -> Any:  # noqa: N802
-        self._maybe_fail("support")
-        return SimpleNamespace(isSupportedDevice=self.supported)
-
-    def nvmlGpmSampleAlloc(self) -> object:  # noqa: N802
-        self.samples.append(sample := object())
-        return sample
-
-    def nvmlGpmSampleGet(self, _handle: object, _sample: object) -> None:  # noqa: N802
-        self._maybe_fail("sample")
-
-    def nvmlGpmSampleFree(self, sample: object) -> None:  # noqa: N802
-        self.samples.remove(sample)
-
-    def c_nvmlGpmMetricsGet_t(self) -> Any:  # noqa: N802
-        metrics = [SimpleNamespace(metricId=0, value=0.0, nvmlReturn=0) for _ in range(9)]
-        return SimpleNamespace(metrics=metrics)
-
-    def nvmlGpmMetricsGet(self, request: Any) -> None:  # noqa: N802
-        self._maybe_fail("metrics")
-        assert request.sample1 is not request.sample2
-        values = {2: 75.0, 5: math.nan}
-        for metric in request.metrics[: request.numMetrics]:
-            metric.value = values[metric.metricId]
-
-
-def _activity(nvml: _Nvml, monkeypatch: pytest.MonkeyPatch) -> gpm.Activity:
-    monkeypatch.setattr(gpm, "nvml_handle", lambda _: (nvml, object()))
-    meter = gpm.ActivityMeter(CPU)
-    with meter:
-        pass
-    assert nvml.samples == []  # all were freed
-    return meter.activity
-
-
-def test_activity_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Percent become shares; what is not a number is unknown; samples are freed."""
-    assert _activity(_Nvml(), monkeypatch) == (0.75, None)
-
-
-@pytest.mark.parametrize("fails", ["support", "sample", "metrics"])
-def test_driver_that_does_not_tell(fails: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A driver that refuses at any point, or lacks the counters, leaves the figures unknown."""
-    assert _activity(_Nvml(fails=fails), monkeypatch) == (None, None)
-    assert _activity(_Nvml(supported=0), monkeypatch) == (None, None)
-
-
-def test_request_has_the_form_of_the_library() -> None:
-    """The real binding has the fields that are written here, and room for them."""
-    pynvml = pytest.importorskip("pynvml")
-    request = pynvml.c_nvmlGpmMetricsGet_t()
-    request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
-    request.numMetrics = 2
-    request.metrics[1].metricId = pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL
-
-    assert ctypes.sizeof(request) > 2 * ctypes.sizeof(request.metrics[0])
-    assert (request.metrics[1].value, request.metrics[1].nvmlReturn) == (0.0, 0)
-    assert all(
-        callable(getattr(pynvml, f"nvmlGpm{name}"))
-        for name in ("QueryDeviceSupport", "SampleAlloc", "SampleGet", "SampleFree", "MetricsGet")
-    )
-
-
-# How it is shown
-
-
-def _figures(speed: float, **options: Any) -> Figures:
-    values: dict[str, Any] = {
-        "steps": 9, "step_seconds": (0.09, 0.1, 0.2), "images_per_second": speed,
-        "resident_images_per_second": 2000.0, "share": speed / 2000, "gpu_utilization": None,
-        "sm_activity": None, "tensor_activity": None, "cpu_share": 0.5,
-        "peak_memory_bytes": 3 << 30, "warmup_seconds": 1.0,
-    }  # fmt: skip
-    return Figures(**(values | options))
-
-
-def _made_up(**options: Any) -> LadderReport:
-    results = [
-        RungResult(rung, _figures(100.0 * (number + 1), **options))
-        for number, rung in enumerate(rungs(batch_size=256, workers=14))
-    ]
-    results[2] = RungResult(results[2].rung, None, "no room")
-    return LadderReport(
-        path="[red]photos", folder="f", packed="p", work="w", samples=9, classes=2,
-        model="resnet18", size=224, device="cuda:0", in_memory=False,
-        machine={"cpu": "<b>fast"}, rungs=tuple(results),
-    )  # fmt: skip
-
-
-def _shown(report: LadderReport) -> str:
-    console = Console(width=80, record=True, file=io.StringIO())
-    console.print(render_ladder(report))
-    return console.export_text()
-
-
-def test_table_fits_a_terminal() -> None:
-    """80 columns hold every rung's name and figures, uncut, and say what was left out."""
-    text = _shown(_made_up())
-
-    for part in ("channels_last", "100 (90.0-200)", "1,100", "55.0%", "[red]photos", "3.00"):
-        assert part in text
-    assert "fused is 11.0 times as fast as plain" in text
-    assert "left out: pinned: no room" in text
-    assert "\u2026" not in text
-    assert "read from storage" in text
-
-
-def test_columns_of_a_gpu_come_with_their_figures() -> None:
-    """The GPU's columns are there where it tells, and only there."""
-    assert "GPU" not in _shown(_made_up())
-    assert "SMs" in _shown(_made_up(gpu_utilization=0.98, sm_activity=0.7))
-    assert "98%" in _shown(_made_up(gpu_utilization=0.98, sm_activity=0.7))
-
-
-@pytest.mark.parametrize("busy", [None, 0.5])
-def test_page_has_all_rungs(busy: float | None) -> None:
-    """The page shows each rung, what it adds and what was left out; text is escaped."""
-    page = ladder_page(_made_up(gpu_utilization=busy))
-
-    for rung in rungs(batch_size=256, workers=14):
-        assert rung.name in page
-    assert page.count("<svg") == 2
-    assert ("GPU busy" in page) == (busy is not None)
-    assert "left out: pinned: no room" in page
-    assert "&lt;b&gt;fast" in page
-    assert "<b>fast" not in page
 
 
 # The command line

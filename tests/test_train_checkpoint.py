@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from training import colours, plain_network, recipe, train, weights
+from training import Killed, colours, plain_network, recipe, train, weights
 
 from fastdata.errors import DestinationError, OptionError, StateError
 from fastdata.train import EpochResult, Progress, Recipe
@@ -23,10 +23,6 @@ _RECIPES = {
     "everything": recipe(optimizer="adamw", schedule="cosine", ema=0.9, **_MIXED),
     "accumulated": recipe(accumulate=2, channels_last=True, ema=0.5),
 }
-
-
-class _Killed(BaseException):
-    """The end of a process, as far as a test can have it."""
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +55,9 @@ def _killed_after(path: Path, chosen: Recipe, steps: int, checkpoint: Path, **op
         nonlocal told
         told += at.phase == "train"
         if told == steps:
-            raise _Killed
+            raise Killed
 
-    with pytest.raises(_Killed):
+    with pytest.raises(Killed):
         train(
             path, chosen, network=_network(), checkpoint=checkpoint, checkpoint_every=1,
             progress=progress, **options,
@@ -133,7 +129,7 @@ def test_signal_ends_a_run_behind_its_checkpoint(
 
     def handler(number: int, _: object) -> None:
         seen.append(number)
-        raise _Killed
+        raise Killed
 
     def progress(at: Progress) -> None:
         if (at.phase, at.epoch, at.done) == ("train", 0, 2):
@@ -142,7 +138,7 @@ def test_signal_ends_a_run_behind_its_checkpoint(
 
     before = signal.signal(number, handler)
     try:
-        with pytest.raises(_Killed):
+        with pytest.raises(Killed):
             train(
                 data, recipe(), network=_network(), checkpoint=tmp_path / "run.pt",
                 progress=progress,

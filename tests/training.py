@@ -28,6 +28,10 @@ def colours(
     return root
 
 
+class Killed(BaseException):
+    """The end of a process, as far as a test can have it."""
+
+
 def recipe(**switches: Any) -> Recipe:
     """Small images, few at once."""
     return Recipe(**{"size": 16, "batch_size": 4, "epochs": 2, **switches})

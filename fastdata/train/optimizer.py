@@ -39,8 +39,9 @@ def make_optimizer(
         if momentum > 0:
             # No momentum yet, as for torch in its first step. Where that is fused and the loss
             # scaler skips it, torch 2.15 leaves momentum as the memory it found.
-            for weight in (weight for group in sgd.param_groups for weight in group["params"]):
-                sgd.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
+            for group in sgd.param_groups:
+                for weight in group["params"]:
+                    sgd.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
         return sgd
     if name == "adamw":
         return torch.optim.AdamW(groups, lr=0.0, fused=one_kernel)

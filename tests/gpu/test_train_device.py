@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 from torchvision.models import resnet18
-from training import colours, recipe, train, weights
+from training import Killed, colours, recipe, train, weights
 
 from fastdata.train import Progress, Recipe
 
@@ -18,10 +18,6 @@ pytestmark = [
 ]
 
 _AMP = pytest.mark.parametrize("amp", ["off", "bf16", "fp16"])
-
-
-class _Killed(BaseException):
-    """The end of a process, as far as a test can have it."""
 
 
 @pytest.fixture(scope="module")
@@ -59,10 +55,10 @@ def test_resumed_equals_uninterrupted(data: Path, tmp_path: Path, amp: str) -> N
 
     def progress(at: Progress) -> None:
         if (at.phase, at.epoch, at.done) == ("train", 1, 2):
-            raise _Killed
+            raise Killed
 
     checkpoint = tmp_path / "run.pt"
-    with pytest.raises(_Killed):
+    with pytest.raises(Killed):
         train(
             data, chosen, network=_network(), device="cuda", checkpoint=checkpoint,
             checkpoint_every=1, progress=progress,
