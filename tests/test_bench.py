@@ -22,7 +22,7 @@ from fastdata import photos
 _BENCH = Path(__file__).parents[1] / "bench"
 
 # each benchmark starts several processes that import torch
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,6 @@ def test_exactness_compares_loaders() -> None:
     assert result["fastdata"]["order with 1 and with 2 workers"] == "the same"
 
 
-@pytest.mark.timeout(180)
 def test_gpu_measures_each_case(tmp_path: Path) -> None:
     """Where there is no GPU it shows on the CPU that it runs, with no path of this machine."""
     pytest.importorskip("torchvision")

@@ -286,7 +286,6 @@ sys.exit(any(os.waitpid(child, 0)[1] for child in children))
 """
 
 
-@pytest.mark.timeout(120)
 def test_ranks_of_different_speed(tmp_path: Path) -> None:
     """Ranks whose loaders differ in speed make equally many steps, and agree on what they found."""
     store = tmp_path / "store"

@@ -393,7 +393,6 @@ def test_arguments_out_of_range(shards: Path, options: dict[str, Any], message: 
         _dali_loader(shards, **options)
 
 
-@pytest.mark.timeout(120)
 def test_the_benchmark_runs(tmp_path: Path) -> None:
     """It measures each way, tiny, and the runs of a crop are fewer bytes than the image."""
     pictures = tmp_path / "pictures"

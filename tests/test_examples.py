@@ -10,8 +10,6 @@ import pytest
 
 import fastdata as fd
 
-pytestmark = pytest.mark.timeout(120)
-
 _EXAMPLES = Path(__file__).parents[1] / "examples"
 _SMALL = "shufflenet_v2_x0_5"
 

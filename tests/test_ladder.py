@@ -20,7 +20,6 @@ from fastdata.train.step import TrainStep
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
-    pytest.mark.timeout(120),
 ]
 
 CPU = torch.device("cpu")

@@ -83,7 +83,7 @@ def _wheel_files(wheel: Path) -> set[str]:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 class TestDistributions:
     """What is built, for real, with pip's isolated builds."""
 

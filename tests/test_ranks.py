@@ -6,11 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import fastdata as fd
-
-pytestmark = pytest.mark.timeout(120)
 
 _RANKS = """
 import json, os, sys, torch, traceback, torch.distributed as dist, fastdata as fd

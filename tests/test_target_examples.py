@@ -11,8 +11,6 @@ from PIL import Image
 
 import fastdata as fd
 
-pytestmark = pytest.mark.timeout(120)
-
 _EXAMPLES = Path(__file__).parents[1] / "examples"
 
 

@@ -5,12 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 _SCRIPT = Path(__file__).parents[1] / "bench" / "accuracy.py"
 
 
-@pytest.mark.timeout(180)
 def test_both_sides_train_with_each_seed(tmp_path: Path) -> None:
     """Each side has an accuracy for each seed."""
     done = subprocess.run(

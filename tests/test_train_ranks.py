@@ -14,8 +14,6 @@ from training import colours, plain_network, recipe, train, weights
 
 from fastdata.train import TrainReport
 
-pytestmark = pytest.mark.timeout(120)
-
 _HERE = Path(__file__).parent
 
 

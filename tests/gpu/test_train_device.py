@@ -14,7 +14,6 @@ from fastdata.train import Progress, Recipe
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-    pytest.mark.timeout(300),
 ]
 
 _AMP = pytest.mark.parametrize("amp", ["off", "bf16", "fp16"])
