@@ -21,7 +21,7 @@ from training import colours, plain_network, recipe, train, weights
 from fastdata.errors import MissingExtraError, OptionError
 from fastdata.train import Recipe
 from fastdata.train.blocks import checkpoint_blocks
-from fastdata.train.device import kernels
+from fastdata.train.device import kernels, pick_device
 from fastdata.train.ema import Average
 from fastdata.train.mixing import Augmentation
 from fastdata.train.models import build, parameter_groups
@@ -298,6 +298,39 @@ def test_settings_of_torch_are_put_back() -> None:
         assert settings() == (False, True, False, before[3])
 
     assert settings() == before
+
+
+@pytest.mark.skipif(not hasattr(torch.backends.cudnn, "conv"), reason="torch 2.9 has them first")
+@pytest.mark.parametrize("theirs", ["tf32", "ieee", "none"])
+@pytest.mark.parametrize("tf32", [False, True])
+def test_float32_is_what_the_recipe_says(theirs: str, tf32: bool) -> None:
+    """Matrices and convolutions agree, also where the user chose by torch's newer switches."""
+    backends: Any = torch.backends
+    kinds = [backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn]
+    before = [kind.fp32_precision for kind in kinds]
+    try:
+        for kind in kinds:
+            kind.fp32_precision = theirs
+
+        with kernels(recipe(tf32=tf32), CPU):
+            assert {kind.fp32_precision for kind in kinds} == {"tf32" if tf32 else "ieee"}
+            assert backends.cudnn.allow_tf32 is tf32  # readable: the two sets of switches agree
+            assert torch.get_float32_matmul_precision() == ("high" if tf32 else "highest")
+
+        assert {kind.fp32_precision for kind in kinds} == {theirs}
+    finally:
+        for kind, value in zip(kinds, before, strict=True):
+            kind.fp32_precision = value
+
+
+@pytest.mark.parametrize(("gpus", "expected"), [(1, "cuda:0"), (4, "cuda:2")])
+def test_the_gpu_of_a_rank(monkeypatch: pytest.MonkeyPatch, gpus: int, expected: str) -> None:
+    """It has the rank's number, but where a process sees a single GPU it is that one."""
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+
+    with pytest.raises(OptionError, match=f"{expected}' cannot be used" if gpus > 1 else "'cuda' "):
+        pick_device("cuda")
 
 
 def test_every_switch_at_once(tmp_path: Path) -> None:

@@ -109,7 +109,8 @@ def train(
         typer.Option("--checkpointing", help="Compute activations twice.", rich_help_panel=_SPEED),
     ] = False,
     tf32: Annotated[
-        bool, typer.Option("--tf32", help="TF32 for float32 matrices.", rich_help_panel=_SPEED)
+        bool,
+        typer.Option("--tf32", help="Multiply float32 in TF32 on CUDA.", rich_help_panel=_SPEED),
     ] = False,
     sync_bn: Annotated[
         bool,

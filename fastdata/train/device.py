@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import torch
 
 from fastdata import rng
+from fastdata.train.precision import float32_multiplied
 from fastdata.train.recipe import Recipe
 from fastdata.transfer import usable_device
 
@@ -14,13 +15,14 @@ from fastdata.transfer import usable_device
 def pick_device(device: str | torch.device | None) -> torch.device:
     """The device as torch has it, with its index; CUDA where there is one, if None.
 
-    Under torchrun, CUDA without an index is the GPU of the rank's number on its node.
+    Under torchrun, CUDA without an index is the GPU of the rank's number on its node, or the only
+    GPU where the launcher shows each process one.
 
     Raises:
         OptionError: This machine lacks it.
     """
     name = str(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    if name == "cuda" and "LOCAL_RANK" in os.environ:
+    if name == "cuda" and "LOCAL_RANK" in os.environ and torch.cuda.device_count() != 1:
         name = f"cuda:{os.environ['LOCAL_RANK']}"
     return usable_device(name)
 
@@ -30,21 +32,19 @@ def kernels(recipe: Recipe, device: torch.device) -> Iterator[None]:
     """Let the device compute as a recipe wants it, and put its settings back on leaving."""
     cudnn = torch.backends.cudnn
     strict = torch.are_deterministic_algorithms_enabled()
-    settings = cudnn.benchmark, cudnn.deterministic, torch.get_float32_matmul_precision()
+    settings = cudnn.benchmark, cudnn.deterministic
     if recipe.deterministic:  # read when cuBLAS starts
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     try:
         torch.use_deterministic_algorithms(recipe.deterministic)
         cudnn.benchmark, cudnn.deterministic = not recipe.deterministic, recipe.deterministic
-        if recipe.tf32:
-            torch.set_float32_matmul_precision("high")
         if device.type == "cuda":
             torch.cuda.set_device(device)
-        yield
+        with float32_multiplied(tf32=recipe.tf32):
+            yield
     finally:
         torch.use_deterministic_algorithms(strict)
-        cudnn.benchmark, cudnn.deterministic = settings[:2]
-        torch.set_float32_matmul_precision(settings[2])
+        cudnn.benchmark, cudnn.deterministic = settings
 
 
 @contextmanager

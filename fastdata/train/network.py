@@ -40,4 +40,8 @@ def distributed(module: nn.Module, device: torch.device) -> DistributedDataParal
     if ranks.count() == 1:
         return None
     ids = [device.index] if device.type == "cuda" else None
-    return DistributedDataParallel(module, device_ids=ids, gradient_as_bucket_view=True)
+    # Buffers are batch norm's running statistics, which no training step reads. Each rank keeps its
+    # own; validation and checkpoints take the first rank's.
+    return DistributedDataParallel(
+        module, device_ids=ids, gradient_as_bucket_view=True, broadcast_buffers=False
+    )

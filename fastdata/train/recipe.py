@@ -53,7 +53,7 @@ class Recipe:
         compile: Call the model through ``torch.compile``.
         checkpointing: Keep no activations inside the model's blocks; the backward pass computes
             them anew. Saves memory, costs about a third more computation.
-        tf32: Let CUDA multiply float32 matrices in TF32.
+        tf32: Let CUDA multiply float32 in TF32, in matrices and convolutions; otherwise in neither.
         sync_bn: Batch statistics over all ranks (CUDA only).
         deterministic: Use only deterministic kernels, at the cost of speed. Otherwise cuDNN picks
             the fastest by trying them out.
