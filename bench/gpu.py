@@ -5,12 +5,16 @@ the same step on a batch that stays on the device, interleaved. The images are p
 repeated until an epoch is long.
 
     python bench/gpu.py ~/imagenet/val --save bench/results/gpu.json
+    python bench/gpu.py ~/imagenet/val --only vit_b_16 --save vit.json   # one row, as time allows
+    python bench/gpu.py --merge rows.json vit.json --save bench/results/gpu.json
     python bench/gpu.py --quick                # seconds, also without a GPU: shows that it runs
 
-``share`` is what real data reaches of the ceiling, ``loader`` the CPU time of the training thread
-in the loader, ``wait`` the time it spends there, ``spinning`` what the step keeps on a resident
+``share`` is what real data reaches of the ceiling, ``spinning`` what the step keeps on a resident
 batch beside a loader whose output is thrown away: what it lacks, loading takes by being busy.
-The last line is JSON.
+``starved`` is the share of the time in which the GPU had no batch to work on, by its own clock,
+``loader`` the CPU time of the training thread in the loader. ``GPU`` is NVML's utilisation, the
+time in which any kernel ran, ``SMs`` and ``tensor`` how many of the multiprocessors and of the
+tensor cores did, all on real data alone. Each row is saved as it ends. The last line is JSON.
 """
 
 import argparse
@@ -23,11 +27,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from images import jpegs, source_folder, working_set
-from measure import machine, put_out, versions
+from measure import machine, put_out, save, versions
 
 import fastdata as fd
 
-_DEADLINE = 900  # seconds, for one row; compilation is most of it
+_STARTUP = 600  # seconds beside what is measured, for one row; compilation is most of it
 
 
 class Case(NamedTuple):
@@ -36,6 +40,11 @@ class Case(NamedTuple):
     model: str
     batch_size: int
     short_side: int | None = None
+
+    @property
+    def name(self) -> str:
+        """As ``--only`` has it."""
+        return self.model if self.short_side is None else f"{self.model}-{self.short_side}"
 
 
 _CASES = (
@@ -48,9 +57,12 @@ _QUICK = (Case("resnet18", 4), Case("resnet18", 4, 64))
 
 
 def main() -> None:
-    """Measure each case, and print a table."""
+    """Measure each case, or put measured ones together, and print a table."""
+    names = [case.name for case in _CASES]
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path, nargs="?", help="class folders with .jpg files")
+    parser.add_argument("--only", default=",".join(names), help=f"rows of {', '.join(names)}")
+    parser.add_argument("--merge", type=Path, nargs="+", help="saved files; nothing is measured")
     parser.add_argument("--images", type=int, default=20_000, help="repeat images up to so many")
     parser.add_argument("--threads", type=int, help="decoding threads; default: fastdata's own")
     parser.add_argument("--seconds", type=float, default=60.0, help="a row, roughly")
@@ -59,16 +71,22 @@ def main() -> None:
     parser.add_argument("--save", type=Path, help="write the JSON line to this file too")
     parser.add_argument("--quick", action="store_true", help="a tiny run that only shows it works")
     given = parser.parse_args()
+    if unknown := set(given.only.split(",")) - set(names):
+        parser.error(f"no {', '.join(sorted(unknown))} among {', '.join(names)}")
     if given.quick:
         given.images, given.seconds = 24, 1.0
+    result = _merged(given.merge) if given.merge else _measure(given)
+    if given.merge:
+        print(_LINE.format(*_HEADS))
+        for row in result["rows"]:
+            print(_LINE.format(*_cells(row)))
+    put_out(result, given.save)
+
+
+def _measure(given: argparse.Namespace) -> dict[str, Any]:
+    """Each case in turn; what is known is saved after each."""
     source = source_folder(given.folder, given.cache, quick=given.quick)
     rows: list[dict[str, Any]] = []
-    print(_LINE.format(*_HEADS))
-    for case in _QUICK if given.quick else _CASES:
-        work = working_set(source, given.cache, short_side=case.short_side, images=given.images)
-        found = _measured(case, _packed(work), given)
-        rows.append({**case._asdict(), "found": found})
-        print(_LINE.format(*_cells(case, found)), flush=True)
     result = {
         "benchmark": "gpu",
         "settings": {
@@ -80,10 +98,40 @@ def main() -> None:
         "versions": versions(("torch", "torchvision", "triton")),
         "rows": rows,
     }
-    put_out(result, given.save)
+    cases = _QUICK if given.quick else [c for c in _CASES if c.name in given.only.split(",")]
+    print(_LINE.format(*_HEADS))
+    for case in cases:
+        work = working_set(source, given.cache, short_side=case.short_side, images=given.images)
+        rows.append({**case._asdict(), "found": _measured(case, _packed(work), given)})
+        print(_LINE.format(*_cells(rows[-1])), flush=True)
+        if given.save is not None:
+            save(result, given.save)
+    return result
 
 
-_LINE = "{:10} {:>9} {:>6} {:>10} {:>10} {:>7} {:>7} {:>6} {:>9} {:>5} {:>5}"
+def _merged(paths: list[Path]) -> dict[str, Any]:
+    """The rows of several files of one machine, settings and versions, in the order of cases."""
+    results = [json.loads(path.read_text("utf-8")) for path in paths]
+    merged: dict[str, Any] = results[0]
+    for path, result in zip(paths, results, strict=True):
+        for part in ("benchmark", "settings", "versions"):
+            if result[part] != merged[part]:
+                raise SystemExit(f"{path}: other {part} than {paths[0]}; they make no one table")
+        machines = [
+            {k: v for k, v in r["machine"].items() if k != "load"} for r in (merged, result)
+        ]
+        if machines[0] != machines[1]:
+            raise SystemExit(f"{path}: another machine than {paths[0]}; they make no one table")
+    rows = {
+        Case(row["model"], row["batch_size"], row["short_side"]): row
+        for r in results
+        for row in r["rows"]
+    }
+    known = [case for case in _CASES if case in rows]
+    merged["rows"] = [rows[case] for case in dict.fromkeys((*known, *rows))]
+    return merged
+
+
 _HEADS = [
     "model",
     "side",
@@ -91,27 +139,29 @@ _HEADS = [
     "images/s",
     "ceiling",
     "share",
-    "loader",
-    "wait",
     "spinning",
+    "starved",
+    "loader",
     "GPU",
+    "SMs",
+    "tensor",
     "CPU",
 ]
+_LINE = "{:10} {:>9} {:>6} {:>10} {:>10} {:>7} {:>9} {:>8} {:>7} {:>5} {:>5} {:>7} {:>5}"
 
 
-def _cells(case: Case, found: dict[str, Any]) -> Iterator[str]:
+def _cells(row: dict[str, Any]) -> Iterator[str]:
+    found = row["found"]
     ceiling = found["ceiling"]
-    resident = ceiling["resident_images_per_second"]
-    yield case.model
-    yield "original" if case.short_side is None else str(case.short_side)
-    yield str(case.batch_size)
+    yield row["model"]
+    yield "original" if row["short_side"] is None else str(row["short_side"])
+    yield str(row["batch_size"])
     yield f"{ceiling['real_images_per_second']:,.0f}"
-    yield f"{resident:,.0f}"
-    spinning = ceiling["spinning_images_per_second"] / resident
-    for share in (ceiling["share"], ceiling["loader_share"], ceiling["wait_share"], spinning):
-        yield f"{share:.1%}"
-    for share in (found["gpu_utilization"], found["cpu_share"]):
-        yield "" if share is None else f"{share:.0%}"
+    yield f"{ceiling['resident_images_per_second']:,.0f}"
+    for name in ("share", "spinning_share", "device_wait_share", "loader_share"):
+        yield "" if ceiling[name] is None else f"{ceiling[name]:.1%}"
+    for name in ("gpu_utilization", "sm_activity", "tensor_activity", "cpu_share"):
+        yield "" if found[name] is None else f"{found[name]:.0%}"
 
 
 def _packed(work: Path) -> Path:
@@ -133,8 +183,9 @@ def _measured(case: Case, path: Path, given: argparse.Namespace) -> dict[str, An
     if given.threads is not None:
         command += ["--threads", str(given.threads)]
     command += ["--size", "32"] if given.quick else ["--amp", "bf16", "--compile"]
+    deadline = _STARTUP + 4 * given.seconds  # the cold pass and rounds that overrun
     done = subprocess.run(  # noqa: S603 - fixed arguments, no shell
-        command, check=False, capture_output=True, text=True, timeout=_DEADLINE
+        command, check=False, capture_output=True, text=True, timeout=deadline
     )
     if done.returncode:
         raise SystemExit(f"{case.model}: {done.stderr.strip()}")

@@ -167,12 +167,17 @@ def report(
     put_out(result, save)
 
 
-def put_out(result: Mapping[str, Any], save: Path | None) -> None:
+def put_out(result: Mapping[str, Any], path: Path | None) -> None:
     """Print a result as one line of JSON, and write it to a file where one is given."""
-    if save is not None:
-        save.parent.mkdir(parents=True, exist_ok=True)
-        save.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    if path is not None:
+        save(result, path)
     print(json.dumps(result), flush=True)
+
+
+def save(result: Mapping[str, Any], path: Path) -> None:
+    """Write a result to a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 def _print_rates(rows: Sequence[Row], bases: Sequence[Row]) -> None:

@@ -107,13 +107,21 @@ def test_exactness_compares_loaders() -> None:
 
 
 def test_gpu_measures_each_case(tmp_path: Path) -> None:
-    """Where there is no GPU it shows on the CPU that it runs, with no path of this machine."""
+    """Without a GPU it shows on the CPU that it runs; saved rows make one table again."""
     pytest.importorskip("torchvision")
-    result = _json("gpu.py", "--quick", "--cache", str(tmp_path))
+    saved = tmp_path / "gpu.json"
+    result = _json("gpu.py", "--quick", "--cache", str(tmp_path), "--save", str(saved))
 
     assert [row["short_side"] for row in result["rows"]] == [None, 64]
-    assert all(row["found"]["ceiling"]["share"] > 0 for row in result["rows"])
+    assert all(len(row["found"]["ceiling"]["rounds"]) == 5 for row in result["rows"])
     assert str(tmp_path) not in json.dumps(result)
+    assert json.loads(saved.read_text()) == result
+
+    parts = []
+    for number, row in enumerate(result["rows"]):
+        parts.append(tmp_path / f"{number}.json")
+        parts[-1].write_text(json.dumps({**result, "rows": [row]}))
+    assert _json("gpu.py", "--merge", *map(str, parts)) == result
 
 
 def test_an_unknown_row_is_refused(pictures: Path, tmp_path: Path) -> None:

@@ -4,6 +4,9 @@ import dataclasses
 import itertools
 import json
 import multiprocessing
+import os
+import re
+import signal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,8 +46,8 @@ def report(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> LadderRepo
     return climb(folder, work=tmp_path_factory.mktemp("work"))
 
 
-def _only(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    chosen = [rung for rung in rungs(batch_size=8, workers=1) if rung.name == name]
+def _only(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    chosen = [rung for rung in rungs(batch_size=8, workers=1) if rung.name in names]
     monkeypatch.setattr("fastdata.bench.run.rungs", lambda **_: chosen)
 
 
@@ -217,6 +220,27 @@ def test_device_that_is_too_small_leaves_a_rung_out(
     monkeypatch.setattr(TrainStep, "warm_up", full)
 
     assert climb(folder, work=tmp_path / "work").rungs[0].left_out == "too little memory"
+
+
+def test_rung_whose_worker_dies_is_a_row(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its row says what workers most often lack, and the rungs after it are measured."""
+
+    def die(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    _only(monkeypatch, "workers", "fastdata")
+    monkeypatch.setattr("torchvision.datasets.ImageFolder.__getitem__", die)
+    saved: list[LadderReport] = []
+    found = climb(folder, work=tmp_path / "work", save=saved.append)
+    lost, measured = found.rungs
+
+    assert lost.figures is None
+    assert re.search(r"lost one of its 1 workers .*; .* /dev/shm, .* MiB", lost.left_out)
+    assert measured.figures is not None
+    assert [len(report.rungs) for report in saved] == [1, 2]
+    assert saved[-1] == found
 
 
 @pytest.mark.parametrize(

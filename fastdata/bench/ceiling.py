@@ -99,15 +99,15 @@ def bench_ceiling(
 
         watched = _Watched(loader)
         usage = Usage(where)
-        with usage:
-            found = measure_ceiling(
-                step,
-                watched,
-                seconds=seconds,
-                rounds=rounds,
-                spinning=True,
-                progress=lambda done: tell("rounds", done, rounds),
-            )
+        found = measure_ceiling(
+            step,
+            watched,
+            seconds=seconds,
+            rounds=rounds,
+            spinning=True,
+            beside=usage,
+            progress=lambda done: tell("rounds", done, rounds),
+        )
         return CeilingReport(
             path=os.fspath(path),
             samples=len(loader.source),
@@ -124,6 +124,7 @@ def bench_ceiling(
             from_storage=watched.from_storage(),
             gpu_utilization=usage.gpu_utilization,
             sm_activity=usage.activity.sm,
+            tensor_activity=usage.activity.tensor,
             cpu_share=usage.cpu_share,
             peak_memory_bytes=usage.peak_memory_bytes,
             machine=machine(where),

@@ -1,6 +1,8 @@
 """Where the batches of a rung come from: torch's DataLoader over ImageFolder, or fastdata."""
 
 import itertools
+import re
+import shutil
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,16 @@ Feed = Generator[tuple[torch.Tensor, torch.Tensor]]
 """Without end: images (N, 3, size, size) of normalised floats, and labels (N,), on the device."""
 
 _DEADLINE = 300.0  # seconds that the DataLoader waits for a worker
+_LOST = re.compile(
+    r"DataLoader worker \(pid.*\) (is killed|exited)|unable to (open|write) .*shm|No space"
+)
+_SHM = "/dev/shm"  # noqa: S108  # looked at, not written to
+
+
+class LostWorkerError(OptionError):
+    """A worker process of the DataLoader is gone."""
+
+
 _EPOCHS = 1 << 20  # that its sampler mixes anew; all in one iteration, which no epoch's end stops
 
 
@@ -72,9 +84,14 @@ def _folder(rung: Rung, data: Any, device: torch.device) -> Feed:
         try:
             images, labels = next(iterator)
         except (OSError, RuntimeError, SyntaxError) as error:  # Pillow's; from a worker, any kind
+            if _LOST.search(str(error)):
+                raise LostWorkerError(
+                    f"the DataLoader lost one of its {rung.workers} workers ({_last_line(error)}); "
+                    f"{_shared_memory()}"
+                ) from error
             raise OptionError(
                 f"{data.root}: a DataLoader over ImageFolder stops at an image that fastdata would "
-                f"leave out, or loses a worker; remove the image: {_last_line(error)}"
+                f"leave out; remove the image: {_last_line(error)}"
             ) from error
         images = images.to(device, non_blocking=rung.pinned)
         labels = labels.to(device, non_blocking=rung.pinned)
@@ -97,6 +114,16 @@ def _packed(rung: Rung, packed: Path, size: int, device: torch.device) -> Feed:
     ) as loader:
         for batch in itertools.chain.from_iterable(itertools.repeat(loader)):
             yield batch.images, batch.labels
+
+
+def _shared_memory() -> str:
+    """What a worker that dies without a word most often ran out of."""
+    try:
+        room = shutil.disk_usage(_SHM)
+    except OSError:
+        return f"there is no {_SHM} for its batches"
+    sizes = f"{room.total >> 20:,} MiB, {room.free >> 20:,} MiB of them free"
+    return f"its batches pass through {_SHM}, which has {sizes}"
 
 
 def _last_line(error: BaseException) -> str:

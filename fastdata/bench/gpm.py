@@ -6,6 +6,7 @@ the driver, without a daemon. https://docs.nvidia.com/deploy/nvml-api/group__nvm
 """
 
 import math
+import time
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -28,7 +29,7 @@ class Activity(NamedTuple):
 
 
 class ActivityMeter:
-    """Takes a sample of the counters when it is entered and one when it is left.
+    """Measures whenever it is entered: a sample of the counters there, and one on leaving.
 
     On the CPU, on older GPUs, without NVML or without the right to read the counters, it finds
     nothing.
@@ -36,12 +37,19 @@ class ActivityMeter:
 
     def __init__(self, device: torch.device) -> None:
         """Find the device in NVML, and whether it has the counters."""
-        self.activity = Activity(None, None)
         self._nvml, self._handle = nvml_handle(device)
         self._samples: list[Any] = []
+        self._began = 0.0
+        self._found: list[tuple[float, Activity]] = []  # seconds of each stretch
+
+    @property
+    def activity(self) -> Activity:
+        """Mean over all stretches in which it was known."""
+        return Activity(*(_mean(self._found, place) for place in range(2)))
 
     def __enter__(self) -> Self:
         """Begin."""
+        self._began = time.perf_counter()
         self._sample()
         return self
 
@@ -57,7 +65,8 @@ class ActivityMeter:
         if len(self._samples) == 2:
             metrics = (nvml.NVML_GPM_METRIC_SM_UTIL, nvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL)
             with suppress(nvml.NVMLError):  # then there is no figure
-                self.activity = Activity(*_between(nvml, self._samples, metrics))
+                found = Activity(*_between(nvml, self._samples, metrics))
+                self._found.append((time.perf_counter() - self._began, found))
         for sample in self._samples:
             nvml.nvmlGpmSampleFree(sample)
         self._samples = []
@@ -79,6 +88,13 @@ class ActivityMeter:
             nvml.nvmlGpmSampleFree(sample)
             return
         self._samples.append(sample)
+
+
+def _mean(found: list[tuple[float, Activity]], place: int) -> float | None:
+    """One share over all stretches, by their seconds; None where none has it."""
+    known = [(seconds, share) for seconds, a in found if (share := a[place]) is not None]
+    seconds = sum(seconds for seconds, _ in known)
+    return sum(seconds * share for seconds, share in known) / seconds if seconds else None
 
 
 def _between(nvml: Any, samples: list[Any], metrics: tuple[int, ...]) -> list[float | None]:

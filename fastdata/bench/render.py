@@ -18,6 +18,7 @@ _COLUMNS: Mapping[str, Callable[[Figures], str]] = {
     "ceiling": lambda f: f"{f.share:.1%}",
     "GPU": lambda f: percent(f.gpu_utilization),
     "SMs": lambda f: percent(f.sm_activity),
+    "tensor": lambda f: percent(f.tensor_activity),
     "cores": lambda f: percent(f.cpu_share),
     "GiB": lambda f: f"{f.peak_memory_bytes / 2**30:.2f}",
 }
@@ -93,7 +94,7 @@ def ceiling_rows(report: CeilingReport) -> list[tuple[str, str, str]]:
     if (spun := found.spinning_images_per_second) is not None:
         each = [r.spinning for r in found.rounds if r.spinning is not None]
         # within rounds, as the share: what slows the machine down slows down all of a round
-        taken = 1 - statistics.median(r.spinning / r.resident for r in found.rounds if r.spinning)
+        taken = 1 - (found.spinning_share or 0.0)
         waited = 1 - statistics.median(r.real / r.spinning for r in found.rounds if r.spinning)
         rows += [
             ("resident batch, loader spinning", *_speed(spun, each)),
@@ -103,6 +104,8 @@ def ceiling_rows(report: CeilingReport) -> list[tuple[str, str, str]]:
     if found.loader_share is not None and found.wait_share is not None:
         share, waits = f"{found.loader_share:.2%}", f"{found.wait_share:.1%}"
         rows.append(("loader in the training thread", share, f"of its time; {waits} in next()"))
+    if found.device_wait_share is not None:
+        rows.append(("GPU without a batch", f"{found.device_wait_share:.2%}", "by its own clock"))
     if cold is not None:
         speed = f"{cold.images_per_second:,.0f} images/s"
         stated = f"{cold.steps} steps; {_from_storage(cold.from_storage)}"
@@ -113,9 +116,13 @@ def ceiling_rows(report: CeilingReport) -> list[tuple[str, str, str]]:
         ("cores busy", busy, f"{report.threads} decoding threads"),
         ("memory", f"{report.peak_memory_bytes / 2**30:.2f} GiB", "at most"),
     ]
-    on_gpu = {"GPU busy": report.gpu_utilization, "SMs active": report.sm_activity}
+    on_gpu = {
+        "GPU busy": report.gpu_utilization,
+        "SMs active": report.sm_activity,
+        "tensor cores active": report.tensor_activity,
+    }
     rows += [
-        (name, percent(share), "resident rounds included")
+        (name, percent(share), "on real data")
         for name, share in on_gpu.items()
         if share is not None
     ]

@@ -22,7 +22,7 @@ class Figures:
             None without NVML. It reads near 1 at a low load, too.
         sm_activity: Share of the GPU's multiprocessors that were busy, over the time, from NVML's
             GPM counters (Hopper and later); None where the driver does not give it.
-        tensor_activity: Likewise, of the tensor cores.
+        tensor_activity: Share of its tensor cores that computed, from the same counters.
         cpu_share: CPU time of this process and its workers over the duration and the cores.
         peak_memory_bytes: Most device memory that tensors held (CUDA), or most memory that the
             process itself had resident (CPU; workers apart).
@@ -125,11 +125,12 @@ class CeilingReport:
         ceiling: The rounds after it.
         from_storage: Share of the images' bytes that came from storage in the rounds: near 0 the
             page cache was warm. None where the system does not tell.
-        gpu_utilization: In the rounds, resident ones included; as in :class:`Figures`, and so are
-            the next three.
-        sm_activity: Likewise.
-        cpu_share: Likewise.
-        peak_memory_bytes: Likewise.
+        gpu_utilization: In the timed steps on real data alone; as in :class:`Figures`, and so are
+            the next four.
+        sm_activity: Of the GPU's multiprocessors.
+        tensor_activity: Of its tensor cores.
+        cpu_share: Of the cores.
+        peak_memory_bytes: Of the device, or of this process.
         machine: As in :class:`fastdata.train.results.TrainReport`.
     """
 
@@ -148,6 +149,7 @@ class CeilingReport:
     from_storage: float | None
     gpu_utilization: float | None
     sm_activity: float | None
+    tensor_activity: float | None
     cpu_share: float
     peak_memory_bytes: int
     machine: dict[str, str | int]

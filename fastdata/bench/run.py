@@ -1,6 +1,8 @@
 """From the plainest training loop to the full step, each rung measured."""
 
 import os
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -8,10 +10,11 @@ import torch
 from fastdata import cores
 from fastdata.bench.climb import Settings, measure_rung
 from fastdata.bench.compiler import no_compiler
+from fastdata.bench.feeds import LostWorkerError
 from fastdata.bench.forms import Tell, both_forms
 from fastdata.bench.results import LadderReport, RungResult
 from fastdata.bench.rungs import Rung, rungs
-from fastdata.errors import OptionError
+from fastdata.errors import DeviceError, OptionError
 from fastdata.train.device import pick_device
 from fastdata.train.meter import machine
 from fastdata.train.models import build
@@ -31,6 +34,7 @@ def ladder(
     steps: int | None = None,
     compile: bool = True,
     progress: Tell | None = None,
+    save: Callable[[LadderReport], object] | None = None,
 ) -> LadderReport:
     """Train in ever better ways on the same images, and measure each.
 
@@ -54,6 +58,7 @@ def ladder(
         steps: Timed steps of each, in place of ``seconds``.
         compile: Whether ``torch.compile``, which takes minutes on a CPU, is one of the rungs.
         progress: Called as the work goes on.
+        save: Called with the report so far after each rung, so that a run that is cut loses one.
 
     Raises:
         OptionError: An argument is out of range or does not fit the data or the device.
@@ -72,13 +77,7 @@ def ladder(
     forms = both_forms(Path(path), place, batch_size=batch_size, tell=tell)
     settings = Settings(forms, model, size, where, seconds, steps)
     climb = rungs(batch_size=batch_size, workers=loading, compile=compile)
-    results = []
-    for number, rung in enumerate(climb):
-        tell(f"rung {rung.name}", 0, 1)
-        results.append(_result(rung, settings))
-        tell(f"rung {rung.name}", 1, 1)
-        tell("rungs", number + 1, len(climb))
-    return LadderReport(
+    report = LadderReport(
         path=os.fspath(path),
         folder=str(forms.folder),
         packed=str(forms.packed),
@@ -90,8 +89,16 @@ def ladder(
         device=str(where),
         in_memory=forms.in_memory,
         machine=machine(where),
-        rungs=tuple(results),
+        rungs=(),
     )
+    for number, rung in enumerate(climb):
+        tell(f"rung {rung.name}", 0, 1)
+        report = replace(report, rungs=(*report.rungs, _result(rung, settings)))
+        tell(f"rung {rung.name}", 1, 1)
+        tell("rungs", number + 1, len(climb))
+        if save is not None:
+            save(report)
+    return report
 
 
 def _result(rung: Rung, settings: Settings) -> RungResult:
@@ -102,8 +109,10 @@ def _result(rung: Rung, settings: Settings) -> RungResult:
         return RungResult(rung, None, f"nothing compiles here: {missing}")
     try:
         return RungResult(rung, measure_rung(rung, settings))
-    except OptionError as error:
-        if isinstance(error.__cause__, torch.OutOfMemoryError):
+    except (OptionError, DeviceError) as error:
+        if isinstance(error, LostWorkerError | DeviceError) or isinstance(
+            error.__cause__, torch.OutOfMemoryError
+        ):
             return RungResult(rung, None, str(error))
         raise
 

@@ -18,11 +18,9 @@ _PROC = Path("/proc")
 
 
 class Usage:
-    """Measures from when it is entered to when it is left.
+    """Measures whenever it is entered; its figures are those of all stretches together.
 
     Attributes:
-        cpu_share: CPU time of this process and its living child processes over the duration and
-            the cores.
         gpu_utilization: Share of the time in which the GPU ran a kernel; None if unknown.
         activity: Of the GPU's multiprocessors.
         peak_memory_bytes: Most device memory that tensors held (CUDA), or most memory that the
@@ -31,11 +29,16 @@ class Usage:
 
     def __init__(self, device: torch.device) -> None:
         """Prepare to measure on a device."""
-        self.cpu_share = 0.0
         self.peak_memory_bytes = 0
         self._device = device
+        self._seconds = self._cpu_seconds = 0.0
         self._sampler = UtilizationSampler(device)
         self._counters = ActivityMeter(device)
+
+    @property
+    def cpu_share(self) -> float:
+        """CPU time of this process and its living children over the duration and the cores."""
+        return self._cpu_seconds / max(1e-9, self._seconds) / cores.available()
 
     @property
     def gpu_utilization(self) -> float | None:
@@ -66,10 +69,12 @@ class Usage:
         spent, seconds = _cpu_seconds() - self._cpu, time.perf_counter() - self._began
         self._counters.__exit__(kind, error, trace)
         self._sampler.__exit__(kind, error, trace)
-        self.cpu_share = max(0.0, spent) / max(1e-9, seconds) / cores.available()
+        self._seconds += seconds
+        self._cpu_seconds += max(0.0, spent)
         on_gpu = self._device.type == "cuda"
         resident = None if on_gpu else _resident_peak()
-        self.peak_memory_bytes = peak_memory(self._device) if resident is None else resident
+        peak = peak_memory(self._device) if resident is None else resident
+        self.peak_memory_bytes = max(self.peak_memory_bytes, peak)
 
 
 def _cpu_seconds() -> float:

@@ -39,17 +39,22 @@ def ladder(
 ) -> None:
     """Train in ever better ways, from a plain DataLoader to the full step, and measure each."""
     from fastdata import report as html
-    from fastdata.bench import ladder
+    from fastdata.bench import LadderReport, ladder
     from fastdata.bench.render import render_ladder
+    from fastdata.files import write_atomically
     from fastdata.report.ladder import ladder_page
+
+    def save(found: LadderReport) -> None:
+        text = json.dumps(dataclasses.asdict(found), indent=1) + "\n"
+        write_atomically(Path(found.work) / "ladder.json", text.encode())
 
     with console.steps_bar(hidden=as_json) as progress:
         found = ladder(
             path, work=work, model=model, size=size, batch_size=batch_size, workers=workers,
             device=device, seconds=seconds, steps=steps, compile=compile, progress=progress,
+            save=save,
         )  # fmt: skip
     folder = Path(found.work)
-    (folder / "ladder.json").write_text(json.dumps(dataclasses.asdict(found), indent=1) + "\n")
     if as_json:
         console.print_json(dataclasses.asdict(found))
     else:

@@ -5,7 +5,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import partial
 from typing import NamedTuple
 
@@ -30,6 +30,7 @@ def measure_ceiling(
     seconds: float = 15.0,
     rounds: int = ROUNDS,
     spinning: bool = False,
+    beside: AbstractContextManager[object] | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Ceiling:
     """Measure real and resident speed in turn; the training state is as before afterwards.
@@ -49,6 +50,8 @@ def measure_ceiling(
         seconds: Time to spend, roughly. Slow steps may need more: each run has one at least.
         rounds: How many rounds.
         spinning: Measure with the loader spinning, too.
+        beside: Entered for the timed steps on real data alone; what it measures is not diluted by
+            the others, in which the device is always busy.
         progress: Called after each round with the number done.
     """
     with closing(_endless(loader)) as batches, step.preserved():
@@ -62,7 +65,7 @@ def measure_ceiling(
                 return _run(step, _Feed(_beside(kept, take)), lead_in, steps)
 
         runs: list[Callable[[int, int], _Run]]
-        runs = [partial(_run, step, real), partial(_run, step, resident)]
+        runs = [partial(_run, step, real, beside=beside), partial(_run, step, resident)]
         if spinning:
             runs.append(spin)
         step.module.train()
@@ -80,16 +83,21 @@ def measure_ceiling(
             for row in done
         )
     loaded = [row[0] for row in done]
-    beside = [r.spinning for r in measured if r.spinning is not None]
+    spun = [r.spinning for r in measured if r.spinning is not None]
+    waits = [run.device_wait / run.seconds for run in loaded if run.device_wait is not None]
     return Ceiling(
         real_images_per_second=statistics.median(r.real for r in measured),
         resident_images_per_second=statistics.median(r.resident for r in measured),
         share=statistics.median(r.real / r.resident for r in measured),
         rounds=measured,
         steps=steps,
-        spinning_images_per_second=statistics.median(beside) if beside else None,
+        spinning_images_per_second=statistics.median(spun) if spun else None,
+        spinning_share=statistics.median(r.spinning / r.resident for r in measured if r.spinning)
+        if spun
+        else None,
         loader_share=statistics.median(run.thread_seconds / run.seconds for run in loaded),
         wait_share=statistics.median(run.next_seconds / run.seconds for run in loaded),
+        device_wait_share=statistics.median(waits) if waits else None,
     )
 
 
@@ -100,6 +108,7 @@ class _Run(NamedTuple):
     seconds: float
     next_seconds: float  # of these, how long getting batches took
     thread_seconds: float  # of those, how long this thread computed
+    device_wait: float | None  # seconds in which the device had no batch to work on; CUDA alone
 
 
 class _Feed:
@@ -120,17 +129,64 @@ class _Feed:
         return pair
 
 
-def _run(step: TrainStep, feed: _Feed, lead_in: int, steps: int) -> _Run:
+def _run(
+    step: TrainStep,
+    feed: _Feed,
+    lead_in: int,
+    steps: int,
+    *,
+    beside: AbstractContextManager[object] | None = None,
+) -> _Run:
     """Make ``steps`` steps after ``lead_in`` untimed ones."""
     for images, labels in itertools.islice(feed, lead_in):
         step(images, labels, lr=0.0)
     feed.seconds = feed.thread_seconds = 0.0
     count = 0
-    began = now(step.device)
-    for images, labels in itertools.islice(feed, steps):
-        step(images, labels, lr=0.0)
-        count += len(labels)
-    return _Run(count, now(step.device) - began, feed.seconds, feed.thread_seconds)
+    gaps = _Gaps(step.device) if step.device.type == "cuda" else None
+    with beside or nullcontext():
+        began = now(step.device)
+        for images, labels in itertools.islice(feed, steps):
+            if gaps is not None:
+                gaps.batch_is_there()
+            step(images, labels, lr=0.0)
+            if gaps is not None:
+                gaps.step_is_over()
+            count += len(labels)
+        seconds = now(step.device) - began
+    waited = None if gaps is None else gaps.seconds()
+    return _Run(count, seconds, feed.seconds, feed.thread_seconds, waited)
+
+
+class _Gaps:
+    """How long a CUDA device has nothing to do between a step's end and the next batch.
+
+    Measured by events in the stream of the steps, so it is the device's own wait, whatever the host
+    does meanwhile. The batch's normalisation lies within: it is some ten microseconds.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._events: list[torch.cuda.Event] = []
+
+    def batch_is_there(self) -> None:
+        """The stream has all that makes the next batch."""
+        if self._events:  # the first batch follows no step
+            self._mark()
+
+    def step_is_over(self) -> None:
+        """The stream has all of a step."""
+        self._mark()
+
+    def _mark(self) -> None:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self._device))
+        self._events.append(event)
+
+    def seconds(self) -> float:
+        """Sum of the gaps; the device must have got to the last mark."""
+        ends, begins = self._events[0::2], self._events[1::2]
+        pairs = zip(ends, begins, strict=False)  # no batch follows the last step
+        return float(sum(end.elapsed_time(begin) for end, begin in pairs)) / 1000
 
 
 def _plan(affordable: float) -> tuple[int, int]:

@@ -60,9 +60,13 @@ class Ceiling:
         spinning_images_per_second: Median with the resident batch beside a loader whose batches
             are thrown away. What it lacks to the resident speed is what loading takes from the
             step by being busy; what the real speed lacks to it is waiting for batches.
+        spinning_share: Median over the rounds of spinning / resident, as ``share``.
         loader_share: Median share of the real runs in which the training thread itself computed
             inside the loader's ``next()``: its CPU time over the run's duration.
-        wait_share: Median share of them that passed inside ``next()``, waiting included.
+        wait_share: Median share of them that passed inside ``next()``. Where the device limits, the
+            host waits there for it, so this alone says nothing about the loader.
+        device_wait_share: Median share of them in which the device had no batch to work on, from
+            events in its stream; None elsewhere than on CUDA.
     """
 
     real_images_per_second: float
@@ -71,8 +75,10 @@ class Ceiling:
     rounds: tuple[Round, ...]
     steps: int
     spinning_images_per_second: float | None = None
+    spinning_share: float | None = None
     loader_share: float | None = None
     wait_share: float | None = None
+    device_wait_share: float | None = None
 
 
 @dataclass(frozen=True)
