@@ -27,7 +27,7 @@ from fastdata.slots import Layout
 from fastdata.streams import Event, Streams, asking_for, brief
 
 _DEADLINE = 600.0  # seconds; far beyond any step, so that only a hanging kernel meets it
-_LOOK = 0.0002  # seconds between two looks at an event: short beside a step
+_LOOK = 0.001  # seconds between two looks at an event: short beside a step, and no load on a core
 
 
 def usable_device(device: str | torch.device) -> torch.device:
