@@ -1,5 +1,6 @@
 """One LMDB file as a destination: what is there, and what of that may go."""
 
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -45,7 +46,7 @@ class LmdbDestination:
 
     def is_clean(self) -> bool:
         """Whether there is neither a journal, nor a lock, nor a temporary file."""
-        return not any(path.exists() for path in (self.lock_path, *self._unfinished))
+        return not any(map(os.path.lexists, (self.lock_path, *self._unfinished)))
 
     def check(self, mark: str, *, overwrite: bool) -> None:
         """Refuse what is not ours, and without ``overwrite`` another pack's work."""
@@ -58,8 +59,7 @@ class LmdbDestination:
     def prepare(self, mark: str, *, overwrite: bool) -> list[Noted]:
         """Clear unfinished work; the old file stays until the new one takes its name."""
         if overwrite or self.journal.mark() is None:
-            temporary(self.path).write_bytes(b"")
-            self.journal.begin(mark)  # syncs the folder, and so the name of that file as well
+            self.journal.begin(mark)
         noted = self.journal.read()
         count = whole_groups(self.path, tuple(group for group, _ in noted))
         self.journal.keep(count)

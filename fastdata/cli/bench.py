@@ -10,6 +10,7 @@ import typer
 from fastdata import console
 from fastdata.cli.options import Json, Threads
 from fastdata.cli.training import Amp
+from fastdata.files import write_atomically
 
 app = typer.Typer(help="Measure training: the whole ladder, or its share of the ceiling.")
 
@@ -49,7 +50,8 @@ def ladder(
             device=device, seconds=seconds, steps=steps, compile=compile, progress=progress,
         )  # fmt: skip
     folder = Path(found.work)
-    (folder / "ladder.json").write_text(json.dumps(dataclasses.asdict(found), indent=1) + "\n")
+    text = json.dumps(dataclasses.asdict(found), indent=1) + "\n"
+    write_atomically(folder / "ladder.json", text.encode())
     if as_json:
         console.print_json(dataclasses.asdict(found))
     else:
