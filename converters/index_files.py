@@ -5,7 +5,7 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 from fastdata.catalog_format import MAGIC
 from fastdata.converters.packed_folder import has_manifest
@@ -28,7 +28,7 @@ class IndexFiles:
         self._ours = has_manifest(path) or _has_catalog(path)
         self._staged: list[str] = []
 
-    def __enter__(self) -> "IndexFiles":
+    def __enter__(self) -> Self:
         """Open the folder.
 
         Raises:
