@@ -105,11 +105,13 @@ def index(
     if not tars:
         raise NotADatasetError(f"{folder}: no folder with tars (*.tar)")
     try:
-        with Lock(folder / LOCK_NAME, str(folder)):
+        with (
+            Lock(folder / LOCK_NAME, str(folder)),
+            IndexFiles(folder, overwrite=overwrite) as files,
+        ):
             if not overwrite:
                 _refuse_replacing(folder)
-            with IndexFiles(folder, overwrite=overwrite) as files:
-                return _Indexer(folder, files, tars, progress).run(started)
+            return _Indexer(folder, files, tars, progress).run(started)
     except OSError as error:
         raise DestinationError(f"{error.filename or folder}: {error.strerror or error}") from error
 

@@ -36,7 +36,7 @@ class IndexFiles:
         """
         for name, ours in (
             (FILE_NAME, has_manifest(self._path)),
-            (CATALOG_NAME, _has_catalog(self._path)),
+            (CATALOG_NAME, self._ours),
             (REPORT_NAME, self._ours),
         ):
             self._refuse(name, ours=ours)

@@ -28,7 +28,15 @@ class LmdbDestination:
         self._unfinished.append(temporary(self.journal.path))
 
     def create(self) -> bool:
-        """Make the folder that will hold the file."""
+        """Make the folder that will hold the file.
+
+        Raises:
+            DestinationError: The file is a link; where it leads need not be a place to write to.
+        """
+        if self.path.is_symlink():
+            raise DestinationError(
+                f"{self.path}: a symbolic link; give the path that it leads to, or remove it"
+            )
         self.path.parent.mkdir(parents=True, exist_ok=True)
         return False
 

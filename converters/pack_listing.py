@@ -137,7 +137,7 @@ def pack_listing(
 
 
 def _resolved(path: Path) -> Path:
-    """A destination's path, links followed: but a link that has a file's name is replaced."""
+    """A destination's path with links followed, but not one in the place of an LMDB file."""
     if path.name.endswith(".lmdb"):
         return Path(os.path.realpath(path.parent)) / path.name
     return Path(os.path.realpath(path))

@@ -83,8 +83,8 @@ def _open_folder(path: Path) -> Shards:
         check_content(data)
     except (CorruptError, NotADatasetError) as error:
         raise type(error)(
-            f"{error}; or repair it: fastdata verify --repair; or take the tars as plain "
-            "WebDataset, without what the manifest says: --from webdataset"
+            f"{error} (fastdata verify {path} --repair may mend it; --from webdataset packs the "
+            "tars without their manifest: classes may lose their names)"
         ) from error
     return data
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 
@@ -111,8 +112,11 @@ class TarDestination:
 
     def bytes(self) -> int:
         """Size of all files together."""
-        with os.scandir(self.path) as entries:
-            return sum(entry.stat().st_size for entry in entries if entry.name != LOCK_NAME)
+        total = 0
+        for name in set(self._names()) - {LOCK_NAME}:
+            with suppress(OSError):  # a link that leads nowhere, in the place of an index
+                total += (self.path / name).stat().st_size
+        return total
 
     def _names(self) -> list[str]:
         return os.listdir(self.path)
