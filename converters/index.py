@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from fastdata import cores
 from fastdata.catalog_builder import CatalogBuilder
+from fastdata.converters.index_files import IndexFiles
 from fastdata.converters.listing import Skipped, count_reasons
 from fastdata.converters.packed_folder import is_dataset
 from fastdata.converters.problems import Progress, digest_text
@@ -25,7 +26,7 @@ from fastdata.errors import (
     OptionError,
     ShardError,
 )
-from fastdata.files import Lock, write_atomically
+from fastdata.files import Lock
 from fastdata.manifest import (
     CATALOG_NAME,
     FILE_NAME,
@@ -81,14 +82,15 @@ def index(
 
     Args:
         path: The folder.
-        overwrite: Replaces the manifest of a data set that is whole, and takes shards as they are
-            although the catalog says that they are damaged.
+        overwrite: Replaces the manifest of a data set that is whole, and files of other programs;
+            takes shards as they are although the catalog says that they are damaged.
         progress: Called on this thread after each tar.
 
     Raises:
         NotADatasetError: There is no tar.
         OptionError: An LMDB file, which holds its index.
-        DestinationError: There is a whole data set, or an unfinished pack; or it cannot be written.
+        DestinationError: There is a whole data set, an unfinished pack, or without ``overwrite`` a
+            file of another program with the name of one of ours; or it cannot be written.
         BusyError: Another process writes to it.
         ShardError: A tar is damaged, or not of regular files.
     """
@@ -103,10 +105,13 @@ def index(
     if not tars:
         raise NotADatasetError(f"{folder}: no folder with tars (*.tar)")
     try:
-        with Lock(folder / LOCK_NAME, str(folder)):
+        with (
+            Lock(folder / LOCK_NAME, str(folder)),
+            IndexFiles(folder, overwrite=overwrite) as files,
+        ):
             if not overwrite:
                 _refuse_replacing(folder)
-            return _Indexer(folder, tars, progress).run(started)
+            return _Indexer(folder, files, tars, progress).run(started)
     except OSError as error:
         raise DestinationError(f"{error.filename or folder}: {error.strerror or error}") from error
 
@@ -118,7 +123,7 @@ def source_of(shards: list[Shard]) -> str:
 
 
 def _refuse_replacing(folder: Path) -> None:
-    if (folder / MARK_NAME).exists():
+    if os.path.lexists(folder / MARK_NAME):
         raise DestinationError(f"{folder}: an unfinished pack; run the same fastdata pack again")
     if not is_dataset(folder):
         return
@@ -134,8 +139,11 @@ def _refuse_replacing(folder: Path) -> None:
 
 
 class _Indexer:
-    def __init__(self, folder: Path, paths: list[Path], progress: Progress | None) -> None:
+    def __init__(
+        self, folder: Path, files: IndexFiles, paths: list[Path], progress: Progress | None
+    ) -> None:
         self._folder = folder
+        self._files = files
         self._paths = paths
         self._progress = progress
         self._fields: tuple[str, ...] = ()
@@ -164,7 +172,7 @@ class _Indexer:
                     catalog.append(shard=number, **row._asdict())
                 except ValueError as error:
                     raise ShardError(f"{self._paths[number]}: {error}") from None
-            write_atomically(self._paths[number].with_suffix(".idx"), indexed.lines)
+            self._files.write_index(self._paths[number].with_suffix(".idx").name, indexed.lines)
             shards.append(indexed.shard)
             skipped += indexed.skipped
             noted[NO_LABEL] += indexed.unlabelled
@@ -173,7 +181,8 @@ class _Indexer:
         if not len(catalog):
             raise NotADatasetError(f"{self._folder}: no tar holds a sample with a usable image")
         manifest = self._manifest(catalog, classes, shards, skipped, noted)
-        write_atomically(self._folder / FILE_NAME, manifest.encode())
+        self._files.write(FILE_NAME, manifest.encode())
+        self._files.publish()
         return IndexReport(
             path=self._folder,
             samples=len(catalog),
@@ -193,13 +202,14 @@ class _Indexer:
         skipped: list[Skipped],
         noted: Counter[str],
     ) -> Manifest:
-        (self._folder / FILE_NAME).unlink(missing_ok=True)
-        (self._folder / REPORT_NAME).unlink(missing_ok=True)
         report = None
         if skipped:
             text = encode_report(skipped)
-            write_atomically(self._folder / REPORT_NAME, text)
+            self._files.write(REPORT_NAME, text)
             report = Stored(len(text), digest_text(text))
+        stored: list[Stored] = []
+        write = lambda file: stored.append(Stored(*catalog.write_into(file)))  # noqa: E731
+        self._files.write(CATALOG_NAME, write)
         names = classes.names()
         return Manifest(
             kind="tar",
@@ -214,7 +224,7 @@ class _Indexer:
             kept={},
             noted={reason: count for reason, count in noted.items() if count},
             shards=tuple(shards),
-            catalog=Stored(*catalog.write(self._folder / CATALOG_NAME)),
+            catalog=stored[0],
             fingerprint=fingerprint(names, self._fields, tuple(shards), catalog.labels_digest()),
         )
 

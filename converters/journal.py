@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from fastdata.checksum import crc32c
-from fastdata.files import fsync_folder, sync, write_all, write_atomically
+from fastdata.files import fsync_folder, open_own, write_all, write_atomically
 from fastdata.manifest import Shard
 
 _HEAD = struct.Struct("<8sIIQ")  # magic, bytes of the text, CRC-32C, bytes of the note
@@ -45,6 +45,7 @@ class Journal:
 
         Raises:
             OSError: Here and below, the file cannot be read or written.
+            DestinationError: Below, it is a link, or no regular file.
         """
         write_atomically(self.path, _record(mark.encode("ascii"), b""))
 
@@ -57,7 +58,7 @@ class Journal:
     def append(self, shard: Shard, note: bytes) -> None:
         """Add a shard that is whole and synced; when this returns it is on the disk."""
         record = _record(json.dumps(asdict(shard), sort_keys=True).encode("ascii"), note)
-        fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        fd = open_own(self.path, os.O_WRONLY | os.O_APPEND)
         try:
             write_all(fd, record)
             os.fsync(fd)
@@ -70,11 +71,14 @@ class Journal:
         return [(Shard(**json.loads(text)), note) for text, note, _ in records]
 
     def keep(self, count: int) -> None:
-        """Drop all but the first ``count`` shards, and what lies behind them."""
+        """Drop all but the first ``count`` shards, and what follows them.
+
+        The file is replaced, so that whatever other names it had do not see what is appended.
+        """
         ends = [end for _, _, end in self._records()]
-        with self.path.open("r+b") as file:
-            file.truncate(ends[count])
-            sync(file)
+        with os.fdopen(open_own(self.path), "rb") as file:
+            data = file.read(ends[count])
+        write_atomically(self.path, data)
 
     def remove(self) -> None:
         """Remove the file, if there is one."""
@@ -84,7 +88,7 @@ class Journal:
     def _records(self) -> Iterator[tuple[bytes, bytes, int]]:
         """Yield text, note and end of each record."""
         try:
-            file = self.path.open("rb")
+            file = os.fdopen(open_own(self.path), "rb")
         except FileNotFoundError:
             return
         with file:

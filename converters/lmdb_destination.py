@@ -1,5 +1,6 @@
 """One LMDB file as a destination: what is there, and what of that may go."""
 
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,7 +28,15 @@ class LmdbDestination:
         self._unfinished.append(temporary(self.journal.path))
 
     def create(self) -> bool:
-        """Make the folder that will hold the file."""
+        """Make the folder that will hold the file.
+
+        Raises:
+            DestinationError: The file is a link; where it leads need not be a place to write to.
+        """
+        if self.path.is_symlink():
+            raise DestinationError(
+                f"{self.path}: a symbolic link; give the path that it leads to, or remove it"
+            )
         self.path.parent.mkdir(parents=True, exist_ok=True)
         return False
 
@@ -45,7 +54,7 @@ class LmdbDestination:
 
     def is_clean(self) -> bool:
         """Whether there is neither a journal, nor a lock, nor a temporary file."""
-        return not any(path.exists() for path in (self.lock_path, *self._unfinished))
+        return not any(map(os.path.lexists, (self.lock_path, *self._unfinished)))
 
     def check(self, mark: str, *, overwrite: bool) -> None:
         """Refuse what is not ours, and without ``overwrite`` another pack's work."""
@@ -58,8 +67,7 @@ class LmdbDestination:
     def prepare(self, mark: str, *, overwrite: bool) -> list[Noted]:
         """Clear unfinished work; the old file stays until the new one takes its name."""
         if overwrite or self.journal.mark() is None:
-            temporary(self.path).write_bytes(b"")
-            self.journal.begin(mark)  # syncs the folder, and so the name of that file as well
+            self.journal.begin(mark)
         noted = self.journal.read()
         count = whole_groups(self.path, tuple(group for group, _ in noted))
         self.journal.keep(count)

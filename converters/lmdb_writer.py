@@ -19,7 +19,15 @@ from fastdata.converters.lmdb_tree import find_leaves
 from fastdata.converters.sink import Sink
 from fastdata.converters.writer import Item, Placed
 from fastdata.errors import DestinationError
-from fastdata.files import fsync_folder, publish, temporary, write_all
+from fastdata.files import (
+    create,
+    fsync_folder,
+    open_own,
+    own_size,
+    publish,
+    temporary,
+    write_all,
+)
 from fastdata.lmdb_format import (
     CATALOG_KEY,
     FIRST,
@@ -42,10 +50,7 @@ def whole_groups(path: Path, groups: tuple[Shard, ...]) -> int:
         path: The final name of the file.
         groups: The journal's.
     """
-    try:
-        size = temporary(path).stat().st_size
-    except FileNotFoundError:
-        return 0
+    size = own_size(temporary(path)) or 0
     end = FIRST * PAGE
     for count, group in enumerate(groups):
         end += group.bytes
@@ -81,15 +86,13 @@ class LmdbWriter:
         self._number = len(done)
         self._samples = 0  # in the open group
         self._start = FIRST + sum(group.bytes for group in done) // PAGE  # of the open group
-        self._fd = os.open(self._tmp, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._fd = open_own(self._tmp, os.O_RDWR) if done else create(self._tmp)
         # the sink's thread alone touches these
         self._groups = list(done)
         self._digest = hashlib.sha256()
         try:
             entries = sum(group.samples for group in done)
             leaves = find_leaves(self._fd, self._tmp, self._start, entries)
-            if not done:
-                os.ftruncate(self._fd, 0)  # what an older pack left within the meta pages, too
             os.ftruncate(self._fd, self._start * PAGE)
             os.lseek(self._fd, self._start * PAGE, os.SEEK_SET)
         except BaseException:
@@ -154,7 +157,7 @@ class LmdbWriter:
         self.sink.put(partial(self._close, tree))
         self.sink.join()
         self.sink.close()
-        publish(self._tmp, self._path)
+        publish(self._path)
 
     def abort(self) -> None:
         """Remove the file, unless it holds whole groups."""

@@ -6,11 +6,12 @@ from pathlib import Path
 from fastdata.converters.coding import Coding
 from fastdata.converters.layout import Content, Entry
 from fastdata.converters.listing import Skipped
-from fastdata.converters.problems import open_regular, read_range
+from fastdata.converters.problems import read_range
 from fastdata.converters.read import load
 from fastdata.converters.scan import scan
 from fastdata.converters.tally import encode_report
 from fastdata.errors import DecodeError, ShardError
+from fastdata.files import open_regular
 from fastdata.manifest import Options
 from fastdata.probe import probe
 

@@ -107,7 +107,7 @@ def pack_listing(
     threads = cores.available() if workers is None else workers
     if threads < 1:
         raise OptionError(f"workers must be 1 or more, found {workers}")
-    target = destination(Path(os.path.realpath(dst)))
+    target = destination(_resolved(Path(dst)))
     _refuse_overlap(listing, target.path)
     if strict and listing.skipped:
         raise SourceError(_strict_message(listing))
@@ -134,6 +134,13 @@ def pack_listing(
         seconds=time.perf_counter() - started,
         already_complete=job.limited_by is None,
     )
+
+
+def _resolved(path: Path) -> Path:
+    """A destination's path with links followed, but not one in the place of an LMDB file."""
+    if path.name.endswith(".lmdb"):
+        return Path(os.path.realpath(path.parent)) / path.name
+    return Path(os.path.realpath(path))
 
 
 def _refuse_overlap(listing: Listing, target: Path) -> None:

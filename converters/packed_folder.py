@@ -12,6 +12,7 @@ from fastdata import manifest
 from fastdata.catalog import Catalog
 from fastdata.converters.problems import Problem
 from fastdata.errors import CatalogError, ManifestError, NotADatasetError
+from fastdata.files import read_regular
 from fastdata.manifest import CATALOG_NAME, FILE_NAME, MARK_NAME, Manifest, Shard
 
 SHARD_NAME = re.compile(r"shard-\d{6,}\.tar")
@@ -45,16 +46,21 @@ def is_dataset(folder: Path) -> bool:
         return False
     if {CATALOG_NAME, MARK_NAME}.intersection(names) or any(map(SHARD_NAME.fullmatch, names)):
         return True
+    return has_manifest(folder)
+
+
+def has_manifest(folder: Path) -> bool:
+    """Whether a folder holds a manifest of ours, or what is left of one."""
     try:
-        return manifest.FORMAT.encode() in (folder / FILE_NAME).read_bytes()
+        return manifest.FORMAT.encode() in read_regular(folder / FILE_NAME)
     except OSError:
         return False
 
 
 def open_manifest(folder: Path) -> tuple[Manifest | None, list[Problem]]:
     """The manifest, or what is wrong with it."""
-    if not (folder / FILE_NAME).exists():
-        if (folder / MARK_NAME).exists():
+    if not os.path.lexists(folder / FILE_NAME):
+        if os.path.lexists(folder / MARK_NAME):
             text = "the pack was begun and not ended: run the same fastdata pack again"
             return None, [Problem("unfinished", MARK_NAME, None, text)]
         return None, [Problem("missing", FILE_NAME, None, "the file is missing")]

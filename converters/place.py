@@ -1,5 +1,6 @@
 """What both kinds of destinations have in common."""
 
+import os
 from pathlib import Path
 from typing import Protocol
 
@@ -80,7 +81,7 @@ def refuse_other_pack(path: Path, journal: Journal, mark: str) -> None:
     Raises:
         DestinationError: There is a journal with another mark.
     """
-    if journal.path.exists() and journal.mark() != mark:
+    if os.path.lexists(journal.path) and journal.mark() != mark:
         raise DestinationError(
             f"{path}: holds an unfinished pack of another source or with other options; "
             "use --overwrite to remove it"

@@ -2,14 +2,13 @@
 
 import hashlib
 import os
-import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from fastdata.errors import ShardError
+from fastdata.files import open_regular
 from fastdata.manifest import Stored
 
 Progress = Callable[[str, int, int], object]
@@ -67,23 +66,6 @@ class Found(NamedTuple):
     samples: int
     bytes: int
     problems: list[Problem]
-
-
-@contextmanager
-def open_regular(path: Path) -> Iterator[int]:
-    """Open a regular file to read; a FIFO or a device in its place does not hang the reader.
-
-    Raises:
-        ShardError: It is no regular file.
-        OSError: It cannot be opened.
-    """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise ShardError(f"{path}: not a regular file")
-        yield fd
-    finally:
-        os.close(fd)
 
 
 def digest_of(fd: int, start: int, size: int) -> str:

@@ -12,6 +12,7 @@ from fastdata.converters.problems import digest_text
 from fastdata.converters.scan import scan
 from fastdata.converters.tar_samples import Row, read_tar
 from fastdata.errors import ShardError
+from fastdata.files import read_regular
 from fastdata.manifest import CATALOG_NAME, Manifest, Shard
 
 _START = struct.Struct("<QII")  # of a row: offset, length, CRC32C
@@ -71,7 +72,7 @@ def _candidates(
 def _left_names(path: Path, samples: list[Row]) -> list[bytes]:
     """Original names in what is left of a catalog, with damaged bytes; empty where it is lost."""
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
     except OSError:
         return []
     starts = (

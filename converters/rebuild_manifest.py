@@ -13,6 +13,7 @@ from fastdata.converters.listing import Skipped, count_reasons
 from fastdata.converters.packed_folder import parts_of
 from fastdata.converters.problems import digest_text
 from fastdata.converters.rebuild_catalog import read_rows
+from fastdata.files import read_regular
 from fastdata.manifest import (
     CATALOG_NAME,
     REPORT_NAME,
@@ -54,7 +55,7 @@ class Remnant(NamedTuple):
 def remnant(path: Path) -> Remnant:
     """Read what can be read of a manifest, field by field."""
     try:
-        text = path.read_bytes()
+        text = read_regular(path)
     except OSError:
         return Remnant({})
     content = {}
@@ -112,7 +113,7 @@ def _manifest(
     classes: tuple[str, ...],
     kept: Remnant,
 ) -> Manifest:
-    catalog = (folder / CATALOG_NAME).read_bytes()
+    catalog = read_regular(folder / CATALOG_NAME)
     report, skipped = _report(folder / REPORT_NAME)
     return Manifest(
         kind="tar",
@@ -139,7 +140,7 @@ def _classes(kept: Remnant) -> tuple[str, ...]:
 
 def _report(path: Path) -> tuple[Stored | None, dict[str, int]]:
     try:
-        text = path.read_bytes()
+        text = read_regular(path)
         entries = [Skipped(**json.loads(line)) for line in text.splitlines()]
         return Stored(len(text), digest_text(text)), count_reasons(entries)
     except (OSError, ValueError, TypeError):

@@ -17,13 +17,12 @@ from fastdata.converters.originals import Originals
 from fastdata.converters.problems import (
     digest_of,
     digest_text,
-    open_regular,
     read_range,
 )
 from fastdata.converters.verify_lmdb import leftovers, read_contents, report_path
 from fastdata.converters.writer import Item
 from fastdata.errors import CatalogError, FastdataError, ManifestError
-from fastdata.files import temporary, write_atomically
+from fastdata.files import create, open_regular, temporary, write_atomically
 from fastdata.lmdb_file import LMDBFile, open_file
 from fastdata.lmdb_format import FIRST, PAGE, PAGE_HEADER
 from fastdata.manifest import Manifest, Shard
@@ -158,7 +157,8 @@ class _Rewrite:
         """Copy the groups that are whole, from the first one on, into the temporary file."""
         done = []
         at = FIRST * PAGE
-        with open_regular(self._path) as fd, temporary(self._path).open("wb") as file:
+        new = create(temporary(self._path))
+        with open_regular(self._path) as fd, os.fdopen(new, "wb") as file:
             file.seek(at)
             for group in self._manifest.shards:
                 if digest_of(fd, at, group.bytes) != group.digest:

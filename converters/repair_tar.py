@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,11 +17,21 @@ from fastdata.converters.packed_folder import (
     open_manifest,
     parts_of,
 )
-from fastdata.converters.problems import check_stored, digest_text, open_regular
+from fastdata.converters.problems import CHUNK, check_stored, digest_text, read_range
 from fastdata.converters.rebuild_catalog import rebuild_catalog
 from fastdata.converters.rebuild_manifest import rebuild_manifest, remnant
 from fastdata.errors import CatalogError, ShardError
-from fastdata.files import TMP_SUFFIX, fsync_folder, publish, sync, temporary, write_atomically
+from fastdata.files import (
+    TMP_SUFFIX,
+    create,
+    fsync_folder,
+    open_regular,
+    own_size,
+    publish,
+    sync,
+    temporary,
+    write_atomically,
+)
 from fastdata.manifest import CATALOG_NAME, FILE_NAME, MARK_NAME, REPORT_NAME, Manifest
 
 
@@ -112,13 +121,11 @@ class _Repair:
         moved = [shard for shard in wrong if shard.digest in found]
         for shard in moved:  # all copies are made before any file is replaced
             copy = temporary(self._folder / shard.name)
-            if found[shard.digest] != copy:
-                with copy.open("wb") as file, found[shard.digest].open("rb") as content:
-                    shutil.copyfileobj(content, file, 1 << 20)
-                    sync(file)
+            if found[shard.digest] != copy or own_size(copy) is None:
+                _copy(found[shard.digest], copy)
         for shard in moved:
             path = self._folder / shard.name
-            publish(temporary(path), path)
+            publish(path)
             self._wrong.discard(shard.name)
             self._fixed.append(f"{shard.name}: found under the name {found[shard.digest].name}")
 
@@ -135,7 +142,7 @@ class _Repair:
             except (OSError, ShardError):
                 fd = -1
             stack.callback(tmp.unlink, missing_ok=True)
-            file = stack.enter_context(tmp.open("wb"))
+            file = stack.enter_context(os.fdopen(create(tmp), "wb"))
             digest = hashlib.sha256()
             for data in self._bytes(fd, samples, taken):
                 if data is None:
@@ -145,7 +152,7 @@ class _Repair:
             if part.shard is not None and f"sha256:{digest.hexdigest()}" != part.shard.digest:
                 return
             sync(file)
-            publish(tmp, path)
+            publish(path)
         text = f"{part.name}: headers and end written anew"
         if taken:
             text = f"{part.name}: {len(taken)} samples taken from the source: {', '.join(taken)}"
@@ -204,3 +211,13 @@ class _Repair:
                 (self._folder / name).unlink()
                 self._fixed.append(f"{name}: removed, a pack that was stopped had left it")
         fsync_folder(self._folder)
+
+
+def _copy(path: Path, copy: Path) -> None:
+    """Copy a file to a new one, which may have the name of a link to it, and sync that."""
+    with open_regular(path) as fd, os.fdopen(create(copy), "wb") as file:
+        at = 0
+        while data := read_range(fd, at, CHUNK):
+            file.write(data)
+            at += len(data)
+        sync(file)

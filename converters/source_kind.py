@@ -1,6 +1,7 @@
 """What a source is, told by content."""
 
 import glob
+import json
 import os
 import re
 from pathlib import Path
@@ -8,13 +9,16 @@ from typing import Literal, NamedTuple
 
 from fastdata import manifest
 from fastdata.converters import source_mds
+from fastdata.converters.packed_folder import has_manifest
 from fastdata.converters.source_arrow import ARROW_FILE, ARROW_STREAM, PARQUET
 from fastdata.converters.source_columns import begins_as_image
 from fastdata.converters.source_hdf5 import MAGIC
 from fastdata.converters.source_lmdb import DATA_NAME
 from fastdata.converters.source_tfrecord import is_tfrecord
 from fastdata.errors import OptionError, SourceError
-from fastdata.lmdb_format import MARK, PAGE, is_lmdb
+from fastdata.files import open_regular, read_regular
+from fastdata.lmdb_format import PAGE, is_lmdb
+from fastdata.lmdb_seal import is_sealed
 
 Kind = Literal[
     "folder", "packed", "webdataset", "lmdb", "tfrecord", "parquet", "arrow", "hdf5", "mds"
@@ -116,7 +120,7 @@ def _whole(path: Path) -> str | None:
     """What a folder is as a whole; None where its files decide."""
     if _is_packed(path):
         return "packed"
-    if (path / manifest.MARK_NAME).exists():
+    if os.path.lexists(path / manifest.MARK_NAME):
         raise manifest.absent(path)
     if (path / DATA_NAME).is_file():
         return "lmdb"
@@ -150,32 +154,42 @@ def _of_files(text: str, files: list[Path], inputs: tuple[str, ...], kind: str |
 def _kind_of(path: Path) -> str | None:
     """Kind of a file by its first bytes, ``"image"`` for one of those, None for anything else."""
     try:
-        with path.open("rb") as file:
-            head = file.read(PAGE)
+        with open_regular(path) as fd:
+            head = os.pread(fd, PAGE, 0)
+            if is_sealed(fd):
+                return "packed"
     except OSError:
         return None
-    if head and is_lmdb(head):
-        return "packed" if head.endswith(MARK) else "lmdb"
-    if head[257:262] == b"ustar":
-        return "webdataset"
-    for kind, magic in _MAGIC.items():
-        if head.startswith(magic):
-            return kind
-    if is_tfrecord(head):
-        return "tfrecord"
-    return "image" if begins_as_image(head[:16]) else None
+    kinds = {
+        "lmdb": bool(head) and is_lmdb(head),
+        "webdataset": head[257:262] == b"ustar",
+        **{kind: head.startswith(magic) for kind, magic in _MAGIC.items()},
+        "tfrecord": is_tfrecord(head),
+        "image": begins_as_image(head[:16]),
+    }
+    return next((kind for kind, fits in kinds.items() if fits), None)
 
 
 def _is_packed(path: Path) -> bool:
-    try:
-        return manifest.FORMAT.encode() in (path / manifest.FILE_NAME).read_bytes()
-    except OSError:
+    """Whether a folder was packed, although its manifest may be damaged.
+
+    Class names are in the manifest alone: tars beside one that cannot be read must not become
+    plain WebDataset.
+    """
+    if os.path.lexists(path / manifest.CATALOG_NAME) or has_manifest(path):
+        return True
+    name = path / manifest.FILE_NAME
+    if not os.path.lexists(name) or not any(path.glob("*.tar")):
         return False
+    try:
+        return not isinstance(json.loads(read_regular(name)), dict)
+    except (OSError, ValueError, RecursionError):
+        return True
 
 
 def _has_index(path: Path) -> bool:
     try:
-        return source_mds.is_index((path / source_mds.INDEX_NAME).read_bytes())
+        return source_mds.is_index(read_regular(path / source_mds.INDEX_NAME))
     except OSError:
         return False
 

@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastdata.checksum import crc32c
-from fastdata.converters.problems import open_regular, read_range
+from fastdata.converters.problems import read_range
 from fastdata.converters.source_builder import Builder, Wanted
 from fastdata.converters.source_columns import Columns, as_field, as_name
 from fastdata.converters.source_records import Extent, Files, RecordListing
 from fastdata.errors import OptionError, ShardError, SourceError
+from fastdata.files import open_regular
 
 INDEX_NAME = "index.json"
 

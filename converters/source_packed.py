@@ -5,13 +5,14 @@ from pathlib import Path
 
 import numpy as np
 
-from fastdata import manifest
 from fastdata.catalog import ABSENT, Catalog
 from fastdata.converters.source_builder import Builder, Wanted
 from fastdata.converters.source_records import Extent, Files, RecordListing
-from fastdata.errors import CatalogError, SourceError
-from fastdata.lmdb_file import CATALOG_KEY, open_file, part_key, read_manifest, sample_key
+from fastdata.errors import CatalogError, CorruptError, NotADatasetError, SourceError
+from fastdata.lmdb_file import Place, sample_key
 from fastdata.lmdb_format import ADVICE
+from fastdata.manifest import Manifest
+from fastdata.packed_dataset import Shards, check_content, open_lmdb, open_shards
 
 _ROWS = 4096  # looked up at once
 
@@ -36,11 +37,12 @@ def list_packed(
     """
     (path,) = paths
     if path.is_dir():
-        found, catalog = manifest.load(path), Catalog.from_file(path / manifest.CATALOG_NAME)
+        data = _open_folder(path)
+        found, catalog = data.manifest, data.catalog
         store = Files([path / shard.name for shard in found.shards])
-        starts = None
+        places = None
     else:
-        found, catalog, starts = _open_lmdb(path)
+        found, catalog, places = _open_lmdb(path)
         store = Files([path])
     names = [name for name in catalog.field_names if not wanted.fields or name in wanted.fields]
     if missing := set(wanted.fields) - set(names):
@@ -53,48 +55,54 @@ def list_packed(
         texts = zip(catalog.keys(ids), catalog.names(ids), strict=True)
         for place, ((key, name), row) in enumerate(zip(texts, rows, strict=True)):
             offset, length, crc, shard, label = row[:5]
-            start, file = (0, shard) if starts is None else (starts[first + place], 0)
+            if places is None:
+                where, file = Place(0, found.shards[shard].bytes), shard
+            else:
+                where, file = places[first + place], 0
             further = {
-                field: _extent(column[place], start, file)
+                field: _extent(column[place], where, file, path)
                 for field, column in fields.items()
                 if column[place][0] != ABSENT
             }
-            image = Extent(start + offset, length, crc, file)
+            image = _extent((offset, length, crc), where, file, path)
             builder.add(name, image, label, further, key=os.fsencode(key))
     return builder.listing(wanted.classes)
 
 
-def _extent(field: tuple[int, int, int], start: int, file: int) -> Extent:
-    """Where a field lies, of its entry in the catalog."""
-    offset, length, crc = field
-    return Extent(start + offset, length, crc, file)
+def _extent(content: tuple[int, int, int], where: Place, file: int, path: Path) -> Extent:
+    """Where an image or a field lies, of its entry in the catalog."""
+    offset, length, crc = content
+    if offset + length > where.size:
+        raise CatalogError(f"{path}: the catalog places a sample outside of its shard")
+    return Extent(where.offset + offset, length, crc, file)
 
 
-def _open_lmdb(path: Path) -> tuple[manifest.Manifest, Catalog, list[int]]:
-    """Manifest, catalog, and where the value of each sample begins."""
-    file = open_file(path)
+def _open_folder(path: Path) -> Shards:
     try:
-        found = read_manifest(file)
-        header = file.get(CATALOG_KEY)
-        if header is None:
-            raise CatalogError(f"{path}: holds no catalog; {ADVICE}")
+        data = open_shards(path)
+        check_content(data)
+    except (CorruptError, NotADatasetError) as error:
+        raise type(error)(
+            f"{error} (fastdata verify {path} --repair may mend it; --from webdataset packs the "
+            "tars without their manifest: classes may lose their names)"
+        ) from error
+    return data
 
-        def part(number: int) -> memoryview:
-            data = file.get(part_key(number))
-            if data is None:
-                raise CatalogError(f"{path}: holds no catalog part {number}; {ADVICE}")
-            return memoryview(data)
 
-        catalog = Catalog.from_parts(header, part, str(path))
-        starts = []
-        for number, (key, place) in enumerate(file.walk()):
-            if number == len(catalog):
+def _open_lmdb(path: Path) -> tuple[Manifest, Catalog, list[Place]]:
+    """Manifest, catalog, and where the value of each sample lies."""
+    data = open_lmdb(path)
+    try:
+        check_content(data)
+        places = []
+        for number, (key, place) in enumerate(data.file.walk()):
+            if number == len(data.catalog):
                 break
             if key != sample_key(number):
                 raise CatalogError(f"{path}: holds no sample {number}; {ADVICE}")
-            starts.append(place.offset)
+            places.append(place)
     finally:
-        file.close()
-    if len(starts) != len(catalog):
-        raise CatalogError(f"{path}: {len(starts)} of {len(catalog)} samples; {ADVICE}")
-    return found, catalog, starts
+        data.file.close()
+    if len(places) != len(data.catalog):
+        raise CatalogError(f"{path}: {len(places)} of {len(data.catalog)} samples; {ADVICE}")
+    return data.manifest, data.catalog, places

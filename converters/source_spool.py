@@ -13,7 +13,7 @@ from fastdata.converters.source_builder import Builder
 from fastdata.converters.source_file import CHANGED, failure
 from fastdata.converters.source_records import Extent, RecordListing
 from fastdata.errors import DestinationError
-from fastdata.files import write_all
+from fastdata.files import above_standard, write_all
 
 
 class Row(NamedTuple):
@@ -45,7 +45,7 @@ class Spool:
             self._folder = self._folder.parent
         try:
             with tempfile.TemporaryFile(dir=self._folder) as file:
-                self._fd = os.dup(file.fileno())
+                self._fd = above_standard(os.dup(file.fileno()))
         except OSError as error:
             raise self._full(error) from error
         weakref.finalize(self, os.close, self._fd)

@@ -3,11 +3,12 @@
 import os
 from pathlib import Path
 
-from fastdata.converters.problems import open_regular, read_range
+from fastdata.converters.problems import read_range
 from fastdata.converters.source_builder import Builder, Wanted, field_name
 from fastdata.converters.source_records import Extent, Files, RecordListing
 from fastdata.converters.webdataset_tar import Group, read_groups
 from fastdata.errors import SourceError
+from fastdata.files import open_regular
 
 _MOST_LABEL = 1024  # bytes of a class's name
 

@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 from fastdata.checksum import crc32c
 from fastdata.converters.file_status import MAX_BYTES
-from fastdata.converters.problems import open_regular, read_range
+from fastdata.converters.problems import read_range
 from fastdata.converters.source_builder import Builder, Wanted
 from fastdata.converters.source_columns import Columns, as_field
 from fastdata.converters.source_example import Span, Value, read_example
 from fastdata.converters.source_records import Extent, Files, RecordListing
 from fastdata.errors import ShardError, SourceError
+from fastdata.files import open_regular
 
 _HEAD = struct.Struct("<QI")
 _CRC = struct.Struct("<I")

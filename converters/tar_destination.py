@@ -8,11 +8,12 @@ from pathlib import Path
 
 from fastdata import manifest
 from fastdata.converters.journal import Journal
+from fastdata.converters.packed_folder import has_manifest
 from fastdata.converters.place import Noted, check_size, refuse_other_pack
 from fastdata.converters.tar_writer import TarWriter, index_name
 from fastdata.converters.writer import Writer
 from fastdata.errors import DestinationError
-from fastdata.files import TMP_SUFFIX, fsync_folder
+from fastdata.files import TMP_SUFFIX, fsync_folder, own_size
 from fastdata.manifest import (
     CATALOG_NAME,
     FILE_NAME,
@@ -54,7 +55,7 @@ class TarDestination:
         if not self.path.is_dir():
             raise self._is_file()
         self._refuse_others()
-        if not (self.path / FILE_NAME).exists():
+        if not os.path.lexists(self.path / FILE_NAME):
             return None
         found = manifest.load(self.path)
         for shard in found.shards:
@@ -111,8 +112,11 @@ class TarDestination:
 
     def bytes(self) -> int:
         """Size of all files together."""
-        with os.scandir(self.path) as entries:
-            return sum(entry.stat().st_size for entry in entries if entry.name != LOCK_NAME)
+        total = 0
+        for name in set(self._names()) - {LOCK_NAME}:
+            with suppress(OSError):  # a link that leads nowhere, in the place of an index
+                total += (self.path / name).stat().st_size
+        return total
 
     def _names(self) -> list[str]:
         return os.listdir(self.path)
@@ -124,10 +128,8 @@ class TarDestination:
 
     def _is_there(self, entry: Noted) -> bool:
         shard = entry[0]
-        with suppress(FileNotFoundError):
-            size = (self.path / shard.name).stat().st_size
-            return size == shard.bytes and (self.path / index_name(shard.name)).exists()
-        return False
+        size = own_size(self.path / shard.name)
+        return size == shard.bytes and own_size(self.path / index_name(shard.name)) is not None
 
     def _is_file(self) -> DestinationError:
         return DestinationError(
@@ -152,7 +154,7 @@ class TarDestination:
 
     def _refuse_other_manifest(self) -> None:
         path = self.path / FILE_NAME
-        if path.exists() and manifest.FORMAT.encode() not in path.read_bytes():
+        if os.path.lexists(path) and not has_manifest(self.path):
             raise DestinationError(
                 f"{path}: not a manifest of fastdata; choose another folder, or remove this file"
             )

@@ -7,9 +7,10 @@ from typing import NamedTuple
 from fastdata.checksum import crc32c
 from fastdata.converters.layout import index_file, index_line
 from fastdata.converters.listing import Skipped
-from fastdata.converters.problems import digest_of, digest_text, open_regular, read_range
+from fastdata.converters.problems import digest_of, digest_text, read_range
 from fastdata.converters.webdataset_tar import Group, read_groups
 from fastdata.errors import DecodeError, ShardError
+from fastdata.files import open_regular
 from fastdata.manifest import Shard
 from fastdata.probe import FORMATS, probe
 

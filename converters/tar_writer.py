@@ -13,7 +13,7 @@ from fastdata.converters.journal import Journal
 from fastdata.converters.sink import Sink
 from fastdata.converters.tar_format import END, member_header, padding
 from fastdata.converters.writer import Fields, Item, Placed
-from fastdata.files import publish, temporary, write_all, write_atomically
+from fastdata.files import create, publish, temporary, write_all, write_atomically
 from fastdata.manifest import CATALOG_NAME, FILE_NAME, Shard, Stored
 
 # Hashing and writing release the GIL, and wait for it again behind the readers: so seldom.
@@ -182,7 +182,7 @@ class _Shard:
             index=f"sha256:{hashlib.sha256(index).hexdigest()}",
         )
         journal.append(shard, note)
-        publish(self._tmp, self._path)
+        publish(self._path)
         return shard
 
     def remove(self) -> None:
@@ -193,8 +193,7 @@ class _Shard:
 
     def _write(self, pieces: list[bytes]) -> None:
         if self._fd < 0:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-            self._fd = os.open(self._tmp, flags, 0o666)
+            self._fd = create(self._tmp)
         data = b"".join(pieces)
         self._digest.update(data)
         write_all(self._fd, data)

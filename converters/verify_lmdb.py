@@ -18,10 +18,9 @@ from fastdata.converters.problems import (
     check_stored,
     digest_of,
     failure,
-    open_regular,
 )
 from fastdata.errors import CatalogError, ManifestError, ShardError
-from fastdata.files import temporary
+from fastdata.files import open_regular, temporary
 from fastdata.lmdb_file import LMDBFile, check_seal, open_file, read_manifest
 from fastdata.lmdb_format import CATALOG_KEY, FIRST, PAGE, part_key, sample_key
 from fastdata.manifest import REPORT_NAME, Manifest, Shard

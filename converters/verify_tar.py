@@ -26,9 +26,9 @@ from fastdata.converters.problems import (
     check_stored,
     digest_text,
     failure,
-    open_regular,
 )
 from fastdata.errors import CatalogError, NotADatasetError, ShardError
+from fastdata.files import open_regular
 from fastdata.manifest import CATALOG_NAME, FILE_NAME, LOCK_NAME, MARK_NAME, REPORT_NAME
 
 _THREADS = 4  # SHA-256 in so many threads is as fast as disks are

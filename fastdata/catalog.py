@@ -26,6 +26,7 @@ from fastdata.catalog_format import (
 )
 from fastdata.catalog_part import CatalogPart, Ids, Rows
 from fastdata.errors import CatalogError
+from fastdata.files import open_regular
 
 __all__ = ["ABSENT", "FIELD", "ROW", "Catalog"]
 
@@ -54,7 +55,7 @@ class Catalog:
             CatalogError: The file is missing, truncated, or its header is damaged.
         """
         try:
-            with path.open("rb") as file:
+            with open_regular(path) as fd, os.fdopen(fd, "rb", closefd=False) as file:
                 size = os.fstat(file.fileno()).st_size
                 length = header_bytes(file.read(20), str(path))
                 if length > size:

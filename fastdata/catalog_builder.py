@@ -163,15 +163,18 @@ class CatalogBuilder:
         Returns:
             Its size in bytes and its digest, ``"sha256:..."``.
         """
+        found: list[tuple[int, str]] = []
+        write_atomically(path, lambda file: found.append(self.write_into(file)))
+        return found[0]
+
+    def write_into(self, file: BinaryIO) -> tuple[int, str]:
+        """Write the catalog into an open file; returns as :meth:`write` does."""
         digest = hashlib.sha256()
-
-        def write_all(file: BinaryIO) -> None:
-            for piece in self.encode():
-                digest.update(piece)
-                file.write(piece)
-
-        write_atomically(path, write_all)
-        return path.stat().st_size, f"sha256:{digest.hexdigest()}"
+        size = 0
+        for piece in self.encode():
+            digest.update(piece)
+            size += file.write(piece)
+        return size, f"sha256:{digest.hexdigest()}"
 
     def _end_of(self, row: int) -> int:
         """End of a row's text within the text of its part."""

@@ -56,6 +56,13 @@ def encode_seal(seal: Seal, metas: bytes) -> bytes:
     return SEAL.pack(_MAGIC, _VERSION, crc32c(metas + bare), *seal)
 
 
+def is_sealed(fd: int) -> bool:
+    """Whether an open file is an LMDB file of ours, or what is left of one."""
+    metas = os.pread(fd, FIRST * PAGE, 0)
+    trailer = os.pread(fd, SEAL.size, max(0, os.fstat(fd).st_size - SEAL.size))
+    return _is_marked(metas) or trailer.startswith(_MAGIC)
+
+
 def open_sealed(path: Path) -> tuple[int, Tree, Seal]:
     """Open a file and check that its two ends are, to the bit, what was written.
 
@@ -91,13 +98,16 @@ def _read_ends(fd: int, path: Path) -> tuple[Tree, Seal]:
         trailer = os.pread(fd, SEAL.size, max(0, size - SEAL.size))
     except OSError as error:
         raise ShardError(f"{path}: cannot read: {error.strerror}") from error
-    marked = MARK in (metas[PAGE - len(MARK) : PAGE], metas[-len(MARK) :])
-    if not marked and not trailer.startswith(_MAGIC):
+    if not _is_marked(metas) and not trailer.startswith(_MAGIC):
         if not is_lmdb(metas):
             raise NotADatasetError(f"{path}: not an LMDB file")
         if size >= PAGE:  # below that, our mark may have been cut off
             raise NotADatasetError(f"{path}: an LMDB file, but not one that fastdata packed")
     return _decode(metas, trailer, size, str(path))
+
+
+def _is_marked(metas: bytes) -> bool:
+    return MARK in (metas[PAGE - len(MARK) : PAGE], metas[-len(MARK) :])
 
 
 def _decode(metas: bytes, trailer: bytes, size: int, where: str) -> tuple[Tree, Seal]:

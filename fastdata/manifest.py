@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fastdata.errors import ManifestError, NotADatasetError
-from fastdata.files import temporary
+from fastdata.files import read_regular, temporary
 from fastdata.json_fields import JsonFields
 
 FILE_NAME = "dataset.json"
@@ -138,7 +138,7 @@ def load(folder: Path) -> Manifest:
     """
     path = folder / FILE_NAME
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
     except (FileNotFoundError, NotADirectoryError):
         raise absent(folder) from None
     except OSError as error:

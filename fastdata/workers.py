@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastdata.errors import OptionError, TransformError
+from fastdata.files import above_standard
 
 Pixels = npt.NDArray[np.uint8]
 Transform = Callable[[Pixels, int], Any]
@@ -121,7 +122,7 @@ class _SharedMemory:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._file = os.memfd_create("fastdata-pixels")
+        self._file = above_standard(os.memfd_create("fastdata-pixels"))
         os.ftruncate(self._file, size)
         self.map = mmap.mmap(self._file, size)
         self.path = f"/proc/{os.getpid()}/fd/{self._file}"

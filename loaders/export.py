@@ -2,16 +2,15 @@
 
 import json
 import os
-import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from fastdata.errors import DestinationError, NotADatasetError
-from fastdata.files import Lock, temporary, write_atomically
+from fastdata.files import Folder, Lock, open_own, temporary, write_atomically
 from fastdata.loaders.export_names import ExportNames, chunks, encode
 from fastdata.loaders.open_source import open_source
 from fastdata.loaders.packed import PackedSource
@@ -87,8 +86,8 @@ def export(
         with _clear_errors(target):
             _refuse_others(target, source)
             target.mkdir(parents=True, exist_ok=True)
-            with Lock(target / LOCK_NAME, str(target)):
-                writer = _Writer(target, resumed=_refuse_others(target, source))
+            with Lock(target / LOCK_NAME, str(target)), Folder(target) as root:
+                writer = _Writer(root, resumed=_refuse_others(target, source))
                 write_atomically(target / MARK_NAME, _mark(source))
                 renamed = _write_all(source, writer, progress)
                 writer.finish()
@@ -111,7 +110,8 @@ def _write_all(source: PackedSource, writer: "_Writer", progress: Progress | Non
     renamed: Counter[str] = Counter()
     names = ExportNames(source)
     for folder in names.folders:
-        writer.make_folder(encode(folder))
+        with writer.folder(encode(folder)):
+            pass
     for ids in chunks(len(source)):
         originals, images = source.catalog.names(ids), names.images(ids)
         for sample, original, image in zip(ids.tolist(), originals, images, strict=True):
@@ -128,55 +128,54 @@ def _write_all(source: PackedSource, writer: "_Writer", progress: Progress | Non
 class _Writer:
     """Writes files below a folder, each under its name only once it is whole.
 
+    Folders of classes are opened one within the other: a link in the place of one is an error.
+
     Attributes:
         files: Number of files, those of the classes' folders not counted.
         bytes: Their sizes together.
         found: How many of them were there already.
     """
 
-    def __init__(self, root: Path, *, resumed: bool) -> None:
+    def __init__(self, root: Folder, *, resumed: bool) -> None:
         self.files = self.bytes = self.found = 0
-        self._root = os.fsencode(root)
+        self._root = root
         self._resumed = resumed
-        self._unfinished = root / _FILE_NAME
-        self._mark = root / MARK_NAME
-        self._folders = {b""}
 
-    def make_folder(self, name: bytes) -> None:
-        """Make a folder and those above it."""
-        if name not in self._folders:
-            os.makedirs(os.path.join(self._root, name), exist_ok=True)
-            self._folders.add(name)
+    @contextmanager
+    def folder(self, name: bytes) -> Iterator[Folder]:
+        """Open a folder; it and those above it are made where they are missing."""
+        with ExitStack() as stack:
+            folder = self._root
+            for part in filter(None, name.split(b"/")):
+                folder = stack.enter_context(folder.subfolder(part))
+            yield folder
 
-    def put(self, name: bytes, data: bytes) -> None:
+    def put(self, path: bytes, data: bytes) -> None:
         """Write a file, unless it is there as it should be."""
-        path = os.path.join(self._root, name)
         self.files += 1
         self.bytes += len(data)
-        if self._resumed and _holds(path, data):
-            self.found += 1
-            return
-        self.make_folder(name.rpartition(b"/")[0])
-        self._unfinished.write_bytes(data)
-        os.replace(self._unfinished, path)
+        above, _, name = path.rpartition(b"/")
+        with self.folder(above) as folder:
+            if self._resumed and _holds(folder, name, data):
+                self.found += 1
+                return
+            self._root.write(_FILE_NAME, data)
+            self._root.rename(_FILE_NAME, name, folder)
 
     def finish(self) -> None:
         """Put everything on the disk itself, then take the mark of the unfinished away."""
         # Once for all files: syncing each would take most of the time. A power cut before this
         # leaves the mark, and running the export again compares what is there.
         os.sync()
-        self._mark.unlink()
+        self._root.remove(MARK_NAME)
 
 
-def _holds(path: bytes, data: bytes) -> bool:
+def _holds(folder: Folder, name: bytes, data: bytes) -> bool:
     """Whether a regular file has exactly this content."""
     try:
-        status = os.lstat(path)
-        if not stat.S_ISREG(status.st_mode) or status.st_size != len(data):
-            return False
-        with open(path, "rb") as file:
-            return file.read() == data
-    except FileNotFoundError:
+        with os.fdopen(folder.open_own(name, os.O_RDONLY), "rb") as file:
+            return file.read(len(data) + 1) == data
+    except (FileNotFoundError, DestinationError):
         return False
 
 
@@ -190,7 +189,9 @@ def _refuse_others(target: Path, source: PackedSource) -> bool:
         return False
     if MARK_NAME not in names:
         raise DestinationError(f"{target}: is not empty; choose another folder, or empty this one")
-    if (target / MARK_NAME).read_bytes() != _mark(source):
+    with os.fdopen(open_own(target / MARK_NAME), "rb") as file:
+        mark = file.read()
+    if mark != _mark(source):
         raise DestinationError(
             f"{target}: holds an unfinished export of another data set; choose another folder, or "
             "remove this one"

@@ -8,18 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastdata.catalog import Catalog
-from fastdata.errors import CatalogError, ShardError
-from fastdata.lmdb_file import (
-    CATALOG_KEY,
-    LMDBFile,
-    open_file,
-    part_key,
-    read_manifest,
-    sample_key,
-)
+from fastdata.errors import ShardError
+from fastdata.lmdb_file import sample_key
 from fastdata.lmdb_format import ADVICE
 from fastdata.loaders.packed import PackedSource
+from fastdata.packed_dataset import open_lmdb
 from fastdata.source import Ids
 
 
@@ -35,22 +28,12 @@ class LMDBSource(PackedSource):
         Raises:
             NotADatasetError: There is no such file, or it was never ours.
             ManifestError: The manifest is damaged, or the pack unfinished.
-            CatalogError: The catalog is damaged.
+            CatalogError: The catalog is damaged, or of another pack.
             ShardError: The file is truncated, extended, or its header is damaged.
         """
-        file = Path(os.path.abspath(path))
-        self._lmdb = open_file(file)
-        manifest = read_manifest(self._lmdb)
-        header = self._lmdb.get(CATALOG_KEY)
-        if header is None:
-            raise CatalogError(f"{file}: holds no catalog; {ADVICE}")
-        lmdb = self._lmdb
+        file, manifest, catalog, self._lmdb = open_lmdb(Path(os.path.abspath(path)))
         self._file: Any = None  # the native core's view of the file
-        super().__init__(
-            file,
-            manifest,
-            Catalog.from_parts(header, lambda number: _part(lmdb, file, number), str(file)),
-        )
+        super().__init__(file, manifest, catalog)
 
     def encoded(self, core: ModuleType, ids: Ids, rows: npt.NDArray[Any]) -> Any:
         """The encoded images of N samples as a ``ByteSource`` of the native core."""
@@ -74,10 +57,3 @@ class LMDBSource(PackedSource):
         if place is None or offset + length > place.size:
             return b""
         return self._lmdb.read(place.offset + offset, length)
-
-
-def _part(lmdb: LMDBFile, file: Path, number: int) -> memoryview:
-    part = lmdb.get(part_key(number))
-    if part is None:
-        raise CatalogError(f"{file}: holds no catalog part {number}; {ADVICE}")
-    return memoryview(part)

@@ -34,17 +34,7 @@ class PackedSource(ABC):
     has_checksums = True
 
     def __init__(self, path: Path, manifest: Manifest, catalog: Catalog) -> None:
-        """Take over a manifest and a catalog that belong together.
-
-        Raises:
-            CatalogError: They do not.
-        """
-        if len(catalog) != manifest.samples or catalog.field_names != manifest.fields:
-            raise CatalogError(
-                f"{path}: the catalog holds {len(catalog)} samples with fields "
-                f"{catalog.field_names}, the manifest states {manifest.samples} with "
-                f"{manifest.fields}; they are of different packs"
-            )
+        """Take over a manifest and a catalog that belong together."""
         self.path = path
         self.kind = manifest.kind
         self.manifest = manifest

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastdata import manifest as manifests
-from fastdata.catalog import Catalog
-from fastdata.errors import ManifestError, ShardError
+from fastdata.errors import ShardError
 from fastdata.loaders.packed import PackedSource
+from fastdata.packed_dataset import open_shards
 from fastdata.source import Ids
 
 
@@ -26,16 +25,11 @@ class TarSource(PackedSource):
         Raises:
             NotADatasetError: The path is no folder of shards.
             ManifestError: The manifest is damaged, or the pack unfinished.
-            CatalogError: The catalog is damaged.
+            CatalogError: The catalog is damaged, or of another pack.
             ShardError: A shard is missing or of another size.
         """
         folder = Path(os.path.abspath(path))
-        manifest = manifests.load(folder)
-        if manifest.kind != "tar":
-            raise ManifestError(f"{folder}: the manifest is one of an LMDB, not of shards")
-        super().__init__(folder, manifest, Catalog.from_file(folder / manifests.CATALOG_NAME))
-        for shard in manifest.shards:
-            _check_size(folder / shard.name, shard.bytes)
+        super().__init__(*open_shards(folder))
         self._lock = threading.Lock()
         self._open: dict[int, int] = {}
         # leave most descriptors to the program that uses us
@@ -82,16 +76,3 @@ class TarSource(PackedSource):
 
     def _file(self, shard: int) -> Path:
         return self.path / self.manifest.shards[shard].name
-
-
-def _check_size(path: Path, size: int) -> None:
-    try:
-        found = path.stat().st_size
-    except OSError as error:
-        raise ShardError(
-            f"{path}: the shard cannot be read ({error.strerror}); restore it, or pack again"
-        ) from error
-    if found != size:
-        raise ShardError(
-            f"{path}: {found} bytes, the manifest states {size}; restore it, or pack again"
-        )

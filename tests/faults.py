@@ -12,14 +12,17 @@ import pytest
 _OF_PATH = ("open", "mkdir", "replace", "rename", "unlink", "rmdir", "truncate")
 _OF_FILE = ("write", "pwrite", "fsync", "ftruncate")
 _REAL = {name: getattr(os, name) for name in (*_OF_PATH, *_OF_FILE)}
-_NEEDS = {errno.ENOSPC: ("open", "mkdir", "write", "pwrite", "fsync"), errno.EMFILE: ("open",)}
+_NEEDS = {
+    errno.ENOSPC: ("open", "mkdir", "write", "pwrite", "fsync"),
+    errno.EMFILE: ("open", "look"),
+}
 
 
 class Call(NamedTuple):
     """A call that changes the disk.
 
     Attributes:
-        name: As in os.
+        name: As in os; "look" for an open that makes no file.
         path: Of the file or folder.
         do: Does it.
         half: Does half of it, where it is a write.
@@ -154,8 +157,8 @@ def install(fault: Fault, root: Path, patch: pytest.MonkeyPatch) -> None:
     """Let a fault see every call that changes what is below a folder; reading is not seen."""
     inside = os.fspath(root)
 
-    def is_inside(path: Any) -> bool:
-        return isinstance(path, str | os.PathLike) and os.fspath(path).startswith(inside)
+    def is_inside(path: str) -> bool:
+        return path.startswith(inside)
 
     for name in _OF_PATH:
         patch.setattr(os, name, _of_path(name, fault, is_inside))
@@ -163,30 +166,42 @@ def install(fault: Fault, root: Path, patch: pytest.MonkeyPatch) -> None:
         patch.setattr(os, name, _of_file(name, fault))
     real_open = io.open
 
-    def open_file(path: Any, mode: str = "r", *args: Any, **options: Any) -> Any:
-        if mode not in ("wb", "r+b") or not is_inside(path):
-            return real_open(path, mode, *args, **options)
-        make = lambda: _File(path, mode.replace("b", ""), fault)  # noqa: E731 (called at once)
-        raw = fault(Call("open", os.fspath(path), make))
-        return io.BufferedWriter(raw) if mode == "wb" else io.BufferedRandom(raw)
+    def open_file(file: Any, mode: str = "r", *args: Any, **options: Any) -> Any:
+        if mode != "wb" or not isinstance(file, int) or not is_inside(_path_of(file)):
+            return real_open(file, mode, *args, **options)
+        return io.BufferedWriter(_File(file, fault))
 
     patch.setattr(io, "open", open_file)
 
 
-def _of_path(name: str, fault: Fault, is_inside: Callable[[Any], bool]) -> Callable[..., Any]:
+def _path_of(fd: int) -> str:
+    return os.readlink(f"/proc/self/fd/{fd}")
+
+
+def _full(path: Any, folder: int | None) -> str:
+    """A path, or a name within an open folder, as a path."""
+    text = os.fsdecode(path)
+    return text if folder is None else os.path.join(_path_of(folder), text)
+
+
+def _of_path(name: str, fault: Fault, is_inside: Callable[[str], bool]) -> Callable[..., Any]:
     def call(path: Any, *args: Any, **options: Any) -> Any:
-        if not is_inside(path):
+        where = _full(path, options.get("dir_fd", options.get("src_dir_fd")))
+        if not is_inside(where):
             return _REAL[name](path, *args, **options)
-        target = os.fspath(args[0]) if name in ("replace", "rename") else ""
+        target = ""
+        if name in ("replace", "rename"):
+            target = _full(args[0], options.get("dst_dir_fd"))
         do = lambda: _REAL[name](path, *args, **options)  # noqa: E731 (called at once)
-        return fault(Call(name, os.fspath(path), do, target=target))
+        makes = name != "open" or args[0] & os.O_CREAT  # a full disk can still be looked at
+        return fault(Call(name if makes else "look", where, do, target=target))
 
     return call
 
 
 def _of_file(name: str, fault: Fault) -> Callable[..., Any]:
     def call(fd: int, *args: Any) -> Any:
-        path = os.readlink(f"/proc/self/fd/{fd}")
+        path = _path_of(fd)
         half = None
         if name == "write":
             half = lambda: _REAL[name](fd, bytes(args[0])[: len(args[0]) // 2])  # noqa: E731
@@ -198,9 +213,9 @@ def _of_file(name: str, fault: Fault) -> Callable[..., Any]:
 class _File(io.FileIO):
     """A file whose writes a fault sees."""
 
-    def __init__(self, path: Any, mode: str, fault: Fault) -> None:
-        super().__init__(path, mode)
-        self._path = os.fspath(path)
+    def __init__(self, fd: int, fault: Fault) -> None:
+        super().__init__(fd, "w")
+        self._path = _path_of(fd)
         self._fault = fault
 
     def write(self, data: Any) -> int:
@@ -208,8 +223,3 @@ class _File(io.FileIO):
         half = bytes(data)[: len(data) // 2]
         write = super().write
         return int(self._fault(Call("write", self._path, lambda: write(data), lambda: write(half))))
-
-    def truncate(self, size: int | None = None) -> int:
-        """Cut."""
-        truncate = super().truncate
-        return int(self._fault(Call("truncate", self._path, lambda: truncate(size))))

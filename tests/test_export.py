@@ -273,10 +273,10 @@ def _failing_at(count: int, error: BaseException) -> Any:
     """An ``os.replace`` that fails at one call."""
     calls = iter(range(10**6))
 
-    def replace(src: Any, dst: Any) -> None:
+    def replace(src: Any, dst: Any, **folders: int) -> None:
         if next(calls) == count:
             raise error
-        os.rename(src, dst)
+        os.rename(src, dst, **folders)
 
     return replace
 

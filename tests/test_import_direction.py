@@ -38,6 +38,7 @@ ORDER = [
     "lmdb_page",
     "lmdb_seal",
     "lmdb_file",
+    "packed_dataset",
     "order",
     "window",
     "epochs",

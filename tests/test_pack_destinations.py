@@ -143,14 +143,27 @@ def test_a_link_to_a_folder_is_followed(source: Path, tmp_path: Path) -> None:
     """The data set lies where the link leads, and the link stays."""
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "disk")
-    (tmp_path / "link.lmdb").symlink_to(tmp_path / "disk2.lmdb")
 
     pack(source, tmp_path / "link")
-    pack(source, tmp_path / "link.lmdb")
 
     assert (tmp_path / "disk/dataset.json").exists()
-    assert (tmp_path / "disk2.lmdb").exists()
-    assert (tmp_path / "link.lmdb").is_symlink()
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_a_link_in_place_of_a_file_is_neither_followed_nor_replaced(
+    source: Path, tmp_path: Path
+) -> None:
+    """An LMDB file is not written where a link leads; one that is there already is found by it."""
+    (tmp_path / "link.lmdb").symlink_to(tmp_path / "disk.lmdb")
+
+    with pytest.raises(DestinationError, match=r"link\.lmdb: a symbolic link"):
+        pack(source, tmp_path / "link.lmdb")
+    assert not (tmp_path / "disk.lmdb").exists()
+
+    pack(source, tmp_path / "disk.lmdb")
+    assert pack(source, tmp_path / "link.lmdb").already_complete
+    with pytest.raises(DestinationError, match="give the path that it leads to"):
+        pack(source, tmp_path / "link.lmdb", overwrite=True)
 
 
 @KINDS

@@ -118,7 +118,7 @@ def test_an_end_at_any_call(pictures: Path, tmp_path: Path, name: str, fault: st
 @KINDS
 def test_an_end_of_a_pack_that_continues(pictures: Path, tmp_path: Path, name: str) -> None:
     """One that goes on behind whole shards may end at any call, too."""
-    first = {"shards": "38", "one.lmdb": "30"}[name]
+    first = {"shards": "46", "one.lmdb": "44"}[name]
 
     ends, resumed = ended(pictures, tmp_path, name, "power", first=first)
 

@@ -49,10 +49,10 @@ def sabotage(
     """Has something happen to a source file right before it is opened."""
     real = os.open
 
-    def opened(path: str | bytes, flags: int, mode: int = 0o777) -> int:
+    def opened(path: str | bytes, flags: int, *args: int, **options: int) -> int:
         if isinstance(path, bytes) and path.endswith(name):
             action(path)
-        return real(path, flags, mode)
+        return real(path, flags, *args, **options)
 
     monkeypatch.setattr(os, "open", opened)
 

@@ -1,5 +1,6 @@
 """Repair brings back every bit that the rest of a data set, or its source, still implies."""
 
+import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -228,16 +229,16 @@ def test_an_interrupted_repair_loses_nothing(
     remove(shards / "shard-000000.idx", shards / "shard-000001.idx")
     left = 0
     whole = False
-    replace = Path.replace
+    replace = os.replace
 
-    def stopped(path: Path, target: Path) -> Path:
+    def stopped(old: str, new: str, **folders: int) -> None:
         nonlocal left
         if not left:
             raise KeyboardInterrupt
         left -= 1
-        return replace(path, target)
+        replace(old, new, **folders)
 
-    monkeypatch.setattr(Path, "replace", stopped)
+    monkeypatch.setattr(os, "replace", stopped)
     for steps in (0, 1, 0, 1, 2, 5):
         left = steps
         with suppress(KeyboardInterrupt):

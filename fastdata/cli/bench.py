@@ -10,6 +10,7 @@ import typer
 from fastdata import console
 from fastdata.cli.options import Json, Threads
 from fastdata.cli.training import Amp
+from fastdata.files import write_atomically
 
 app = typer.Typer(help="Measure training: the whole ladder, or its share of the ceiling.")
 
@@ -41,7 +42,6 @@ def ladder(
     from fastdata import report as html
     from fastdata.bench import LadderReport, ladder
     from fastdata.bench.render import render_ladder
-    from fastdata.files import write_atomically
     from fastdata.report.ladder import ladder_page
 
     def save(found: LadderReport) -> None:

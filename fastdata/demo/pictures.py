@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fastdata import photos
 from fastdata.errors import DestinationError
+from fastdata.files import write_atomically
 
 CLASSES = 10
 
@@ -34,7 +35,7 @@ def generate(
         photos.generate(
             unfinished / part, images=count, classes=CLASSES, seed=seed, progress=progress
         )
-    (unfinished / _NOTE).write_text(json.dumps(note))
+    write_atomically(unfinished / _NOTE, json.dumps(note).encode())
     unfinished.rename(folder)
 
 

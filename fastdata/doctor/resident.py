@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastdata.catalog import ROW
+from fastdata.files import above_standard
 from fastdata.source import Ids
 
 
@@ -53,9 +54,9 @@ class Resident:
             self._rows[name] = rows[name]
         self._rows["length"] = [len(image) for image in images]
         self._rows["offset"][1:] = np.cumsum(self._rows["length"].astype(np.uint64))[:-1]
-        self._file = os.memfd_create("fastdata")
+        self._file = above_standard(os.memfd_create("fastdata"))
         self._shards: Any = None  # the native core's view of it
-        with open(self._file, "wb", closefd=False) as file:
+        with os.fdopen(self._file, "wb", closefd=False) as file:
             file.writelines(images)
 
     def __len__(self) -> int:

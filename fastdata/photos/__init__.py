@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from fastdata import cores, rng
 from fastdata.errors import DestinationError, OptionError
+from fastdata.files import Folder
 from fastdata.photos import camera, scene
 from fastdata.photos.crowd import Look
 from fastdata.photos.dice import TURN, Dice
@@ -101,7 +102,8 @@ def generate(
 
     def write(index: int) -> None:
         data, label = photo(index, classes=classes, seed=seed, scale=scale)
-        (root / names[label] / f"{index:06}.jpg").write_bytes(data)
+        with Folder(root / names[label]) as folder:
+            folder.write(f"{index:06}.jpg", data)
 
     _share_out(iter(range(images)), images, write, threads, progress)
 
