@@ -1,6 +1,5 @@
 """Parquet and Arrow files with columns of images, as Hugging Face writes them."""
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,11 @@ from fastdata.converters.source_columns import Columns, as_image, as_name
 from fastdata.converters.source_records import RecordListing
 from fastdata.converters.source_spool import Row, spooled
 from fastdata.errors import MissingExtraError, ShardError, SourceError
+from fastdata.json_fields import read_json
 
 PARQUET, ARROW_FILE, ARROW_STREAM = b"PAR1", b"ARROW1\0\0", b"\xff\xff\xff\xff"
 
+_ADVICE = "write the file again, or drop its metadata"
 _ROWS = 32  # decoded at once
 
 
@@ -61,7 +62,7 @@ def list_arrow(
             f"{root}: column {columns.image!r} of type {kind} holds no images; say which one does "
             "with --column image=NAME"
         )
-    names = _class_names(first, columns.label)
+    names = _class_names(paths[0], first, columns.label)
     rows = (row for path in paths for row in _rows(path, columns))
     return spooled(rows, folder, root, inputs, names=names, classes=wanted.classes)
 
@@ -147,15 +148,15 @@ def _is_view(pa: Any, kind: Any) -> bool:
     return bool(pa.types.is_binary_view(kind)) if hasattr(pa.types, "is_binary_view") else False
 
 
-def _class_names(schema: Any, column: str | None) -> tuple[str, ...] | None:
+def _class_names(path: Path, schema: Any, column: str | None) -> tuple[str, ...] | None:
     """Names of the classes by the features of the ``datasets`` package, if it wrote the file."""
     stated = (schema.metadata or {}).get(b"huggingface")
     if stated is None or column is None:
         return None
+    content = read_json(stated, f"{path}: its Hugging Face features", SourceError, _ADVICE)
     try:
-        feature = json.loads(stated)["info"]["features"][column]
-        names = feature["names"]
-    except (ValueError, KeyError, TypeError):
+        names = content["info"]["features"][column]["names"]
+    except (LookupError, TypeError):
         return None
     known = isinstance(names, list) and all(isinstance(name, str) for name in names)
     return tuple(names) if known else None
