@@ -88,7 +88,7 @@ def _can_be_written(text: str) -> bool:
 def _check(content: object, *, texts: bool) -> None:
     """Check how deep values are nested and, where there may be any, texts with surrogates."""
     level = [content]
-    for _ in range(_MOST_DEPTH + 1):
+    for _ in range(_MOST_DEPTH):
         inner: list[object] = []
         for value in level:
             if isinstance(value, dict):
