@@ -30,16 +30,21 @@ def check_rows(path: Path, rows: int, row_bytes: int = 0) -> None:
         )
 
 
-def rows_at_once(path: Path, row_bytes: int) -> int:
+def rows_at_once(path: Path, row_bytes: int, chunk_bytes: int = 0) -> int:
     """How many rows of this size to read at once.
 
+    Args:
+        path: The file.
+        row_bytes: Bytes of a row, in memory.
+        chunk_bytes: Bytes of what is decompressed as a whole.
+
     Raises:
-        SourceError: One is too large.
+        SourceError: A row or a chunk is too large.
     """
-    if row_bytes > _MOST:
+    if max(row_bytes, chunk_bytes) > _MOST:
         raise SourceError(
-            f"{path}: a row of {row_bytes} bytes; at most {_MOST} are read, write the images "
-            "encoded, one a row"
+            f"{path}: a row of {row_bytes} bytes, or a chunk of {chunk_bytes}; at most {_MOST} are "
+            "read at once: write encoded images, one a row, in smaller chunks"
         )
     return max(1, min(MOST_ROWS, _BLOCK // max(1, row_bytes)))
 
