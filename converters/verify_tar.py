@@ -51,7 +51,7 @@ class _Verifier:
         self._progress = progress
         self._manifest, self._problems = open_manifest(folder)
         self._catalog = open_catalog(folder)
-        self._bytes = len(self._manifest.encode()) if self._manifest else 0
+        self._bytes = self._size(FILE_NAME) if self._manifest else 0
         self._owners = {
             shard.digest: shard.name for shard in (self._manifest.shards if self._manifest else ())
         }
