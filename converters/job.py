@@ -119,7 +119,7 @@ class Job:
             DestinationError: The destination cannot be written.
         """
         for _, note in noted:
-            self.tally.take(note)
+            self.tally.take(note, str(self.target.journal.path))
         self.resumed = len(self.tally.catalog)
         for entry in self.tally.skipped:
             self._refuse_if_strict(entry)

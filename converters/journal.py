@@ -20,11 +20,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from fastdata.checksum import crc32c
+from fastdata.errors import CorruptError
 from fastdata.files import fsync_folder, open_own, write_all, write_atomically
-from fastdata.manifest import Shard
+from fastdata.json_fields import JsonFields
+from fastdata.manifest import Shard, read_shard
 
 _HEAD = struct.Struct("<8sIIQ")  # magic, bytes of the text, CRC-32C, bytes of the note
 _MAGIC = b"FDJRNL1\n"
+ADVICE = "it was edited: remove it and pack again with --overwrite"
 
 
 class Journal:
@@ -52,7 +55,7 @@ class Journal:
     def mark(self) -> str | None:
         """The mark; None where there is no journal, or one whose beginning is damaged."""
         for text, _, _ in self._records():
-            return text.decode("ascii")
+            return text.decode("ascii", "backslashreplace")
         return None
 
     def append(self, shard: Shard, note: bytes) -> None:
@@ -66,9 +69,13 @@ class Journal:
             os.close(fd)
 
     def read(self) -> list[tuple[Shard, bytes]]:
-        """The shards and their notes, up to the first record that is incomplete or damaged."""
+        """The shards and their notes, up to the first record that is incomplete or damaged.
+
+        Raises:
+            CorruptError: A record has the right checksum and says what no pack wrote.
+        """
         records = list(self._records())[1:]
-        return [(Shard(**json.loads(text)), note) for text, note, _ in records]
+        return [(self._shard(text), note) for text, note, _ in records]
 
     def keep(self, count: int) -> None:
         """Drop all but the first ``count`` shards, and what follows them.
@@ -84,6 +91,9 @@ class Journal:
         """Remove the file, if there is one."""
         self.path.unlink(missing_ok=True)
         fsync_folder(self.path.parent)
+
+    def _shard(self, text: bytes) -> Shard:
+        return read_shard(JsonFields.read(text, str(self.path), CorruptError, ADVICE))
 
     def _records(self) -> Iterator[tuple[bytes, bytes, int]]:
         """Yield text, note and end of each record."""

@@ -1,11 +1,14 @@
 """Rows of a list of files: CSV with a header, or JSON lines."""
 
+import codecs
 import csv
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from fastdata.errors import SourceError
+from fastdata.json_fields import read_json
+
+_ADVICE = 'a line must be a JSON object such as {"path": "a.jpg"}'
 
 Row = tuple[int, Mapping[str, object]]
 """Number of a line, and its values by column; None where it has none."""
@@ -65,25 +68,8 @@ def _json_rows(file: Path) -> Iterator[Row]:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
-            try:
-                row = json.loads(
-                    line.decode("utf-8-sig" if number == 1 else "utf-8"),
-                    object_pairs_hook=_unique,
-                    parse_constant=_refuse_constant,
-                )
-            except (ValueError, RecursionError) as error:
-                raise SourceError(f"{file}: line {number}: not JSON: {error}") from None
+            text = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+            row = read_json(text, f"{file}: line {number}", SourceError, _ADVICE)
             if not isinstance(row, dict):
-                raise SourceError(f'{file}: line {number}: not an object such as {{"path": ...}}')
+                raise SourceError(f"{file}: line {number}: not an object; {_ADVICE}")
             yield number, row
-
-
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a name comes twice in one object")
-    return found
-
-
-def _refuse_constant(text: str) -> object:
-    raise ValueError(f"{text} is no JSON")

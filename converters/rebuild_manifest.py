@@ -1,7 +1,8 @@
 """Writes the manifest of a folder of shards anew, from the shards and what is left of it."""
 
-import json
 import re
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,15 +14,20 @@ from fastdata.converters.listing import Skipped, count_reasons
 from fastdata.converters.packed_folder import parts_of
 from fastdata.converters.problems import digest_text
 from fastdata.converters.rebuild_catalog import read_rows
+from fastdata.errors import ManifestError
 from fastdata.files import read_regular
+from fastdata.json_fields import JsonFields, read_json
 from fastdata.manifest import (
     CATALOG_NAME,
+    FILE_NAME,
+    PLAIN_TYPES,
     REPORT_NAME,
     Manifest,
     Options,
     Shard,
     Stored,
     fingerprint,
+    parse,
 )
 
 _FIELD = re.compile(rb'^  "(\w+)": ', re.MULTILINE)
@@ -41,15 +47,24 @@ class Remnant(NamedTuple):
     def options(self) -> Options:
         """Options of the pack."""
         found = self.content.get("options")
-        return found if isinstance(found, dict) else {}
+        if isinstance(found, dict) and all(isinstance(x, PLAIN_TYPES) for x in found.values()):
+            return found
+        return {}
 
     @property
-    def catalog(self) -> Stored | None:
-        """Size and digest of the catalog."""
-        found = self.content.get("catalog")
-        if isinstance(found, dict) and set(found) == {"bytes", "digest"}:
-            return Stored(**found)
-        return None
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes."""
+        found = self.content.get("classes")
+        if isinstance(found, list) and all(isinstance(name, str) for name in found):
+            return tuple(found)
+        return ()
+
+    def counts(self, name: str) -> dict[str, int]:
+        """Numbers by reason."""
+        found = self.content.get(name)
+        if isinstance(found, dict) and all(type(count) is int for count in found.values()):
+            return found
+        return {}
 
 
 def remnant(path: Path) -> Remnant:
@@ -59,15 +74,14 @@ def remnant(path: Path) -> Remnant:
     except OSError:
         return Remnant({})
     content = {}
-    found = list(_FIELD.finditer(text))
-    ends = [match.start() for match in found[1:]] + [len(text)]
-    for match, end in zip(found, ends, strict=True):
-        value = text[match.end() : end].rstrip(b"\n")
-        value = value[:-1].rstrip() if value[-1:] in b",}" and end == len(text) else value
-        try:
-            content[match[1].decode()] = json.loads(value.rstrip(b",\n "))
-        except ValueError:
-            continue
+    starts = [*_FIELD.finditer(text), None]
+    for match, after in pairwise(starts):
+        if match is not None:
+            value = text[match.end() : after.start() if after else len(text)].rstrip(b"\n")
+            value = value if after else value.removesuffix(b"}")
+            with suppress(ManifestError):
+                value = value.rstrip(b",\n ")
+                content[match[1].decode()] = read_json(value, str(path), ManifestError, "")
     return Remnant(content)
 
 
@@ -94,12 +108,14 @@ def rebuild_manifest(folder: Path, catalog: Catalog, kept: Remnant) -> tuple[Man
             derived.add(row.key, row.label)
             builder.append(shard=0, **row._asdict())
     shards = tuple(shard for shard, _ in tars)
-    for classes in (_classes(kept), derived.names()):
+    for classes in (kept.classes, derived.names()):
         manifest = _manifest(folder, builder, catalog.field_names, shards, classes, kept)
-        digest = json.loads(manifest.encode())["digest"]
         stated_digest = str(kept.content.get("digest"))
-        if sum(a == b for a, b in zip(digest, stated_digest, strict=False)) >= _ALIKE:
-            return manifest, "dataset.json: as it was, from the shards and what was left of it"
+        alike = sum(a == b for a, b in zip(manifest.digest(), stated_digest, strict=False))
+        if alike >= _ALIKE:
+            with suppress(ManifestError):  # what was edited can have the digest of what is none
+                parse(manifest.encode(), FILE_NAME)
+                return manifest, "dataset.json: as it was, from the shards and what was left of it"
     fresh = Remnant({"options": {"indexed": True}, "source": source_of(list(shards))})
     manifest = _manifest(folder, builder, catalog.field_names, shards, derived.names(), fresh)
     return manifest, "dataset.json: rebuilt; options, source and classes without images are lost"
@@ -125,30 +141,25 @@ def _manifest(
         source=str(kept.content.get("source")),
         skipped=skipped,
         report=report,
-        kept=_counts(kept, "kept"),
-        noted=_counts(kept, "noted"),
+        kept=kept.counts("kept"),
+        noted=kept.counts("noted"),
         shards=shards,
         catalog=Stored(len(catalog), digest_text(catalog)),
         fingerprint=fingerprint(classes, fields, shards, builder.labels_digest()),
     )
 
 
-def _classes(kept: Remnant) -> tuple[str, ...]:
-    found = kept.content.get("classes")
-    return tuple(name for name in found if isinstance(name, str)) if found else ()
-
-
 def _report(path: Path) -> tuple[Stored | None, dict[str, int]]:
     try:
         text = read_regular(path)
-        entries = [Skipped(**json.loads(line)) for line in text.splitlines()]
+        entries = [_skipped(line, path) for line in text.splitlines()]
         return Stored(len(text), digest_text(text)), count_reasons(entries)
-    except (OSError, ValueError, TypeError):
+    except (OSError, ManifestError):
         return None, {}
 
 
-def _counts(kept: Remnant, name: str) -> dict[str, int]:
-    found = kept.content.get(name)
-    if isinstance(found, dict) and all(type(count) is int for count in found.values()):
-        return found
-    return {}
+def _skipped(line: bytes, path: Path) -> Skipped:
+    fields = JsonFields.read(line, str(path), ManifestError, "")
+    found = Skipped(name=fields.take("name", str), reason=fields.take("reason", str))
+    fields.end()
+    return found

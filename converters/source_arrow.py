@@ -1,19 +1,27 @@
 """Parquet and Arrow files with columns of images, as Hugging Face writes them."""
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TypeVar
 
+from fastdata.converters.arrow_messages import check_messages
+from fastdata.converters.source_bounds import (
+    MOST_ROWS,
+    check_compressed,
+    check_rows,
+    rows_at_once,
+)
 from fastdata.converters.source_builder import Wanted
 from fastdata.converters.source_columns import Columns, as_image, as_name
 from fastdata.converters.source_records import RecordListing
 from fastdata.converters.source_spool import Row, spooled
-from fastdata.errors import MissingExtraError, ShardError, SourceError
+from fastdata.errors import FastdataError, MissingExtraError, ShardError, SourceError
+from fastdata.json_fields import read_json
 
 PARQUET, ARROW_FILE, ARROW_STREAM = b"PAR1", b"ARROW1\0\0", b"\xff\xff\xff\xff"
 
-_ROWS = 32  # decoded at once
+_ADVICE = "write the file again, or drop its metadata"
+_T = TypeVar("_T")
 
 
 def list_arrow(
@@ -61,14 +69,22 @@ def list_arrow(
             f"{root}: column {columns.image!r} of type {kind} holds no images; say which one does "
             "with --column image=NAME"
         )
-    names = _class_names(first, columns.label)
+    names = _class_names(paths[0], first, columns.label)
     rows = (row for path in paths for row in _rows(path, columns))
     return spooled(rows, folder, root, inputs, names=names, classes=wanted.classes)
 
 
 def _rows(path: Path, columns: Columns) -> Iterator[Row]:
-    for batch in _checked(path, _batches(path, columns.all())):
-        for values in batch.to_pylist():
+    names = columns.all()
+    for batch in _reading(path, _batches(path, names)):
+        parts = [batch.column(name) for name in names]
+        for place in range(batch.num_rows):  # one after the other: a few bytes can stand for many
+            try:
+                values = {
+                    name: part[place].as_py() for name, part in zip(names, parts, strict=True)
+                }
+            except (ValueError, OverflowError) as error:  # a time that Python has none for
+                raise ShardError(f"{path}: a row cannot be read: {error}") from error
             image = values[columns.image]
             path_within = image.get("path") if isinstance(image, Mapping) else None
             name = values[columns.key] if columns.key else path_within
@@ -80,57 +96,76 @@ def _rows(path: Path, columns: Columns) -> Iterator[Row]:
             )
 
 
-def _checked(path: Path, batches: Iterator[Any]) -> Iterator[Any]:
+def _reading(path: Path, found: Iterator[_T]) -> Iterator[_T]:
     """Turn what the library says of a damaged file into one clear error."""
-    import pyarrow as pa
-
     try:
-        yield from batches
-    except (pa.ArrowException, OSError) as error:
+        yield from found
+    except FastdataError:
+        raise
+    except Exception as error:  # besides its own, it raises Unicode, type and memory errors
         raise ShardError(f"{path}: cannot read this file: {error}; fetch it again") from error
 
 
 def _batches(path: Path, names: list[str]) -> Iterator[Any]:
+    """Batches of rows, each with nothing in it that leads out of its buffers."""
+    rows = 0
     with path.open("rb") as file:
-        head = file.read(8)
-        file.seek(0)
-        if head.startswith(PARQUET):
-            import pyarrow.parquet as pq
-
-            parquet = pq.ParquetFile(file, page_checksum_verification=True)
-            yield from parquet.iter_batches(_ROWS, columns=names)
-        elif head == ARROW_FILE:
-            from pyarrow import ipc
-
-            reader = ipc.open_file(file)
-            for number in range(reader.num_record_batches):
-                yield from _slices(reader.get_batch(number).select(names))
-        else:
-            from pyarrow import ipc
-
-            for batch in ipc.open_stream(file):
-                yield from _slices(batch.select(names))
+        batches = _parquet(path, file, names) if _is_parquet(file) else _open_stream(path, file)
+        for batch in batches:
+            rows += batch.num_rows
+            check_rows(path, rows)
+            chosen = batch.select(names)
+            chosen.validate(full=True)
+            yield chosen
 
 
-def _slices(batch: Any) -> Iterator[Any]:
-    for start in range(0, batch.num_rows, _ROWS):
-        yield batch.slice(start, _ROWS)
+def _parquet(path: Path, file: BinaryIO, names: list[str]) -> Iterator[Any]:
+    import pyarrow.parquet as pq
+
+    found = pq.ParquetFile(file, page_checksum_verification=True)
+    check_rows(path, found.metadata.num_rows)
+    for number in range(found.num_row_groups):
+        group = found.metadata.row_group(number)
+        at_once = MOST_ROWS
+        for place in range(group.num_columns):
+            column = group.column(place)
+            if column.path_in_schema.partition(".")[0] in names:
+                stated = column.total_uncompressed_size
+                check_compressed(path, column.total_compressed_size, stated)
+                # Any row of a dictionary can be the largest.
+                many = 1 if column.has_dictionary_page else group.num_rows
+                at_once = min(at_once, rows_at_once(path, stated // max(1, many)))
+        yield from found.iter_batches(at_once, row_groups=[number], columns=names)
 
 
 def _schema(path: Path) -> Any:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    def schema() -> Iterator[Any]:
+        with path.open("rb") as file:
+            if _is_parquet(file):
+                import pyarrow.parquet as pq
+
+                yield pq.read_schema(file)
+            else:
+                yield _open_stream(path, file).schema
+
+    (found,) = _reading(path, schema())
+    return found
+
+
+def _is_parquet(file: BinaryIO) -> bool:
+    head = file.read(len(PARQUET))
+    file.seek(0)
+    return head == PARQUET
+
+
+def _open_stream(path: Path, file: BinaryIO) -> Any:
+    """The stream that an Arrow file is, too: between a mark and an index, which is not needed."""
     from pyarrow import ipc
 
-    try:
-        with path.open("rb") as file:
-            head = file.read(8)
-            file.seek(0)
-            if head.startswith(PARQUET):
-                return pq.read_schema(file)
-            return (ipc.open_file if head == ARROW_FILE else ipc.open_stream)(file).schema
-    except (pa.ArrowException, OSError) as error:
-        raise ShardError(f"{path}: cannot read this file: {error}; fetch it again") from error
+    start = len(ARROW_FILE) if file.read(len(ARROW_FILE)) == ARROW_FILE else 0
+    check_messages(path, start)
+    file.seek(start)
+    return ipc.open_stream(file)
 
 
 def _may_be_image(pa: Any, kind: Any) -> bool:
@@ -147,15 +182,15 @@ def _is_view(pa: Any, kind: Any) -> bool:
     return bool(pa.types.is_binary_view(kind)) if hasattr(pa.types, "is_binary_view") else False
 
 
-def _class_names(schema: Any, column: str | None) -> tuple[str, ...] | None:
+def _class_names(path: Path, schema: Any, column: str | None) -> tuple[str, ...] | None:
     """Names of the classes by the features of the ``datasets`` package, if it wrote the file."""
     stated = (schema.metadata or {}).get(b"huggingface")
     if stated is None or column is None:
         return None
+    content = read_json(stated, f"{path}: its Hugging Face features", SourceError, _ADVICE)
     try:
-        feature = json.loads(stated)["info"]["features"][column]
-        names = feature["names"]
-    except (ValueError, KeyError, TypeError):
+        names = content["info"]["features"][column]["names"]
+    except (LookupError, TypeError):
         return None
     known = isinstance(names, list) and all(isinstance(name, str) for name in names)
     return tuple(names) if known else None

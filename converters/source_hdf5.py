@@ -1,20 +1,20 @@
 """HDF5 files with a data set of images and one of labels."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fastdata.converters.source_bounds import check_rows, rows_at_once
 from fastdata.converters.source_builder import Wanted
 from fastdata.converters.source_columns import Columns, as_image, as_name
 from fastdata.converters.source_records import RecordListing
 from fastdata.converters.source_spool import Row, spooled
-from fastdata.errors import MissingExtraError, ShardError, SourceError
+from fastdata.errors import FastdataError, MissingExtraError, ShardError, SourceError
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
-
-_ROWS = 32  # read at once
 
 
 def list_hdf5(
@@ -56,12 +56,14 @@ def _rows(path: Path, wanted: Wanted) -> Iterator[Row]:
     try:
         with h5py.File(path, "r") as file:
             yield from _rows_of(path, file, wanted)
-    except (OSError, RuntimeError) as error:  # what the library raises for damage
+    except FastdataError:
+        raise
+    except Exception as error:  # the library raises type, key and value errors for damage as well
         raise ShardError(f"{path}: cannot read this file: {error}; fetch it again") from error
 
 
 def _rows_of(path: Path, file: Any, wanted: Wanted) -> Iterator[Row]:
-    found = _data_sets(file)
+    found = _data_sets(path, file)
     images = tuple(name for name, data in found.items() if _may_be_images(data))
     columns = Columns(str(path), found, wanted, images)
     count = len(found[columns.image])
@@ -71,8 +73,9 @@ def _rows_of(path: Path, file: Any, wanted: Wanted) -> Iterator[Row]:
                 f"{path}: {columns.image!r} has {count} entries, {name!r} has {len(found[name])}; "
                 "choose data sets that belong together with --column"
             )
-    for start in range(0, count, _ROWS):
-        parts = {name: found[name][start : start + _ROWS] for name in columns.all()}
+    at_once = min(_rows_at_once(path, found[name]) for name in columns.all())
+    for start in range(0, count, at_once):
+        parts = {name: found[name][start : start + at_once] for name in columns.all()}
         for place in range(len(parts[columns.image])):
             values = {name: part[place] for name, part in parts.items()}
             yield Row(
@@ -83,18 +86,45 @@ def _rows_of(path: Path, file: Any, wanted: Wanted) -> Iterator[Row]:
             )
 
 
-def _data_sets(file: Any) -> dict[str, Any]:
-    """All data sets with a first axis, by their paths; those of a group alone by their names."""
+def _data_sets(path: Path, file: Any) -> dict[str, Any]:
+    """All data sets with a first axis, by their paths; those of a group alone by their names.
+
+    Raises:
+        SourceError: One lies in another file: a download could name any file of this machine.
+    """
     import h5py
 
     found: dict[str, Any] = {}
 
-    def visit(name: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset) and item.ndim:
-            found[name] = item
+    def external_link(name: str, link: Any) -> str | None:
+        is_external = isinstance(link, h5py.ExternalLink)
+        return f"{name!r} is a link to another file" if is_external else None
 
-    file.visititems(visit)
+    def visit(name: str, item: Any) -> str | None:
+        if not isinstance(item, h5py.Dataset):
+            return None
+        if item.external:
+            return f"{name!r} is a data set whose bytes lie in another file"
+        if item.is_virtual:
+            return f"{name!r} is a virtual data set, which takes its bytes from another file"
+        if item.ndim:
+            found[name] = item
+        return None
+
+    elsewhere = file.visititems_links(external_link) or file.visititems(visit)
+    if elsewhere:
+        raise SourceError(
+            f"{path}: {elsewhere}; pack a file that holds all of its data (h5repack makes one)"
+        )
     return found
+
+
+def _rows_at_once(path: Path, data: Any) -> int:
+    """How many rows to read at once, by what the data set states."""
+    row_bytes = math.prod(data.shape[1:]) * data.dtype.itemsize
+    check_rows(path, len(data), row_bytes)
+    chunk_bytes = math.prod(data.chunks or (0,)) * data.dtype.itemsize
+    return rows_at_once(path, row_bytes, chunk_bytes)
 
 
 def _may_be_images(data: Any) -> bool:

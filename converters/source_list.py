@@ -166,12 +166,9 @@ class _Collector:
                 raise self._error(line, str(error)) from None
         if value is None:
             return None
-        try:
-            if isinstance(value, str):
-                return value.encode("utf-8", "surrogateescape")
-            return json.dumps(value, sort_keys=True, separators=(",", ":")).encode("ascii")
-        except UnicodeEncodeError:
-            raise self._error(line, f"column {column!r}: {value!r} is no text") from None
+        if isinstance(value, str):
+            return value.encode("utf-8", "surrogateescape")
+        return json.dumps(value, sort_keys=True, separators=(",", ":")).encode("ascii")
 
     def _refuse_repeated(self) -> None:
         hashes = np.array(self._hashes, np.int64)

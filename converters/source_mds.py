@@ -5,7 +5,6 @@ sample is a u32 for the size of each column without a fixed one, then the column
 (streaming/base/format/mds/reader.py).
 """
 
-import json
 import os
 from collections.abc import Iterator
 from itertools import pairwise
@@ -21,8 +20,10 @@ from fastdata.converters.source_columns import Columns, as_field, as_name
 from fastdata.converters.source_records import Extent, Files, RecordListing
 from fastdata.errors import OptionError, ShardError, SourceError
 from fastdata.files import open_regular
+from fastdata.json_fields import JsonFields, read_json
 
 INDEX_NAME = "index.json"
+_ADVICE = "it is no index of MDS shards, or damaged; fetch it again"
 
 _IMAGES = ("jpeg", "png", "bytes")
 _NUMBERS = {
@@ -107,46 +108,52 @@ def list_mds(
 def is_index(data: bytes) -> bool:
     """Whether an ``index.json`` is one of MDS shards."""
     try:
-        return bool(json.loads(data)["shards"][0]["format"] == "mds")
-    except (ValueError, LookupError, TypeError):
+        shards = read_json(data, INDEX_NAME, SourceError, "")["shards"]
+        return bool(shards[0]["format"] == "mds")
+    except (SourceError, LookupError, TypeError):
         return False
 
 
 def _shards(folder: Path) -> list[_Shard]:
     file = folder / INDEX_NAME
     try:
-        listed = json.loads(file.read_bytes())["shards"]
-        shards = [_shard(file, shard) for shard in listed]
+        text = file.read_bytes()
     except OSError as error:
         raise SourceError(f"{file}: cannot read the index: {error.strerror}") from error
-    except (ValueError, LookupError, TypeError) as error:
-        if isinstance(error, SourceError):
-            raise
-        raise SourceError(f"{file}: not an index of MDS shards: {error!r}") from None
+    listed = JsonFields.read(text, str(file), SourceError, _ADVICE)
+    shards = [
+        _shard(folder, listed.inner(f"shard {number}", shard))
+        for number, shard in enumerate(listed.list_of("shards", dict))
+    ]
     if not shards:
         raise SourceError(f"{file}: names no shard")
     return shards
 
 
-def _shard(index: Path, stated: Any) -> _Shard:
-    if stated["format"] != "mds" or stated["version"] != 2:
-        raise SourceError(f"{index}: shards of {stated['format']} {stated['version']}, not mds 2")
-    name, size = stated["raw_data"]["basename"], int(stated["raw_data"]["bytes"])
+def _shard(folder: Path, stated: JsonFields) -> _Shard:
+    form, version = stated.take("format", str), stated.take("version", int)
+    if (form, version) != ("mds", 2):
+        raise stated.problem(f"a shard of {form} {version}, not mds 2")
+    raw = stated.inner("raw_data", stated.take("raw_data", dict))
+    name, size = raw.take("basename", str), raw.count("bytes")
     parts = Path(name).parts
     if not parts or os.path.isabs(name) or ".." in parts or "\0" in name:
-        raise SourceError(f"{index}: a shard cannot be called {name!r}")
-    path = index.parent / name
-    if stated["zip_data"] is not None and not path.exists():
+        raise stated.problem(f"a shard cannot be called {name!r}")
+    path = folder / name
+    if stated.object_or_none("zip_data") is not None and not path.exists():
         raise SourceError(
-            f"{index}: {name} is there only compressed ({stated['compression']}); decompress it "
-            "under that name, or pack fastdata.pack(StreamingDataset(...), dst)"
+            f"{stated.where}: {name} is there only compressed; decompress it under that name, or "
+            "pack fastdata.pack(StreamingDataset(...), dst)"
         )
-    sizes = [None if fixed is None else int(fixed) for fixed in stated["column_sizes"]]
-    if any(fixed is not None and fixed < 1 for fixed in sizes):
-        raise SourceError(f"{index}: columns of {name} cannot have sizes {sizes}")
-    encodings = zip(stated["column_encodings"], sizes, strict=True)
-    columns = zip(map(str, stated["column_names"]), encodings, strict=True)
-    return _Shard(path, int(stated["samples"]), size, dict(columns))
+    names = stated.list_of("column_names", str)
+    encodings = stated.list_of("column_encodings", str)
+    sizes = stated.take("column_sizes", list)
+    if not all(fixed is None or (type(fixed) is int and fixed > 0) for fixed in sizes):
+        raise stated.problem(f"columns cannot have sizes {sizes!r:.80}")
+    if not len(set(names)) == len(names) == len(encodings) == len(sizes):
+        raise stated.problem("names, encodings and sizes of columns do not belong together")
+    columns = dict(zip(names, zip(encodings, sizes, strict=True), strict=True))
+    return _Shard(path, stated.count("samples"), size, columns)
 
 
 def _samples(shard: _Shard) -> Iterator[tuple[int, bytes]]:

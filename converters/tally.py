@@ -10,7 +10,10 @@ from collections import Counter
 from collections.abc import Iterable
 
 from fastdata.catalog_builder import CatalogBuilder
+from fastdata.converters.journal import ADVICE
 from fastdata.converters.listing import Skipped
+from fastdata.errors import CorruptError
+from fastdata.json_fields import JsonFields
 
 _SIZE = struct.Struct("<I")
 
@@ -60,23 +63,42 @@ class Tally:
         self._mark_written()
         return _SIZE.pack(len(text)) + text + rows
 
-    def take(self, note: bytes) -> None:
-        """Continue behind a note; notes come in the order in which they were made."""
-        (size,) = _SIZE.unpack_from(note)
-        content = json.loads(note[_SIZE.size : _SIZE.size + size])
-        self.catalog.extend(note[_SIZE.size + size :])
-        self.skipped += (Skipped(name, reason) for name, reason in content["skipped"])
-        self.kept = Counter(content["kept"])
-        self.noted = Counter(content["noted"])
-        self.position = content["position"]
-        self.read_bytes = content["read_bytes"]
-        self.source_bytes = content["source_bytes"]
-        self.image_bytes = content["image_bytes"]
+    def take(self, note: bytes, where: str) -> None:
+        """Continue behind a note; notes come in the order in which they were made.
+
+        Args:
+            note: What :meth:`note` gave.
+            where: The journal that holds it, for errors.
+
+        Raises:
+            CorruptError: It says what no pack wrote.
+        """
+        size = int.from_bytes(note[: _SIZE.size], "little")
+        end = _SIZE.size + size
+        fields = JsonFields.read(note[_SIZE.size : end], where, CorruptError, ADVICE)
+        self.skipped += (_skipped(fields, pair) for pair in fields.list_of("skipped", list))
+        self.kept = Counter(fields.counts("kept"))
+        self.noted = Counter(fields.counts("noted"))
+        self.position = fields.count("position")
+        self.read_bytes = fields.count("read_bytes")
+        self.source_bytes = fields.count("source_bytes")
+        self.image_bytes = fields.count("image_bytes")
+        fields.end()
+        try:
+            self.catalog.extend(note[end:])
+        except ValueError as error:
+            raise fields.problem(f"rows of the catalog are damaged: {error}") from None
         self._mark_written()
 
     def _mark_written(self) -> None:
         self._rows_written = len(self.catalog)
         self._skipped_written = len(self.skipped)
+
+
+def _skipped(fields: JsonFields, pair: list[object]) -> Skipped:
+    if len(pair) != len(Skipped._fields) or not all(isinstance(text, str) for text in pair):
+        raise fields.problem("'skipped' must hold pairs of texts")
+    return Skipped(*map(str, pair))
 
 
 def encode_report(skipped: Iterable[Skipped]) -> bytes:

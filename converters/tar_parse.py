@@ -141,15 +141,15 @@ class _Parser:
 
     def _pax(self, data: bytes, at: int) -> dict[bytes, bytes]:
         records = {}
-        rest = data
-        while rest:
-            digits, _, _ = rest[:_MOST_DIGITS].partition(b" ")
-            length = int(digits) if digits.isdigit() else 0
-            key, equals, value = rest[len(digits) + 1 : length].partition(b"=")
-            if length > len(rest) or not equals or not value.endswith(b"\n"):
-                raise self._error(at, f"not a PAX record: {rest[:40]!r}")
+        start = 0
+        while start < len(data):
+            digits, _, _ = data[start : start + _MOST_DIGITS].partition(b" ")
+            end = start + (int(digits) if digits.isdigit() else 0)
+            key, equals, value = data[start + len(digits) + 1 : end].partition(b"=")
+            if end > len(data) or not equals or not value.endswith(b"\n"):
+                raise self._error(at, f"not a PAX record: {data[start : start + 40]!r}")
             records[key] = value[:-1]
-            rest = rest[length:]
+            start = end
         return records
 
     def _header(self, block: bytes, at: int) -> tuple[bytes, bytes, int]:

@@ -94,6 +94,8 @@ class _Verifier:
             self._report(str(error))
             return Found(0, self._file.size, self._problems)
         self._check_catalog(manifest)
+        if self._progress is not None:
+            self._progress("verify", 0, self._file.groups_end)
         firsts = accumulate((group.samples for group in manifest.shards), initial=0)
         for group, first, (done, good) in zip(
             manifest.shards, firsts, self._check_groups(manifest), strict=False

@@ -51,7 +51,7 @@ class _Verifier:
         self._progress = progress
         self._manifest, self._problems = open_manifest(folder)
         self._catalog = open_catalog(folder)
-        self._bytes = len(self._manifest.encode()) if self._manifest else 0
+        self._bytes = self._size(FILE_NAME) if self._manifest else 0
         self._owners = {
             shard.digest: shard.name for shard in (self._manifest.shards if self._manifest else ())
         }
@@ -65,18 +65,22 @@ class _Verifier:
         names = os.listdir(self._folder)
         if not parts:
             parts = [Part(name, 0, 0, None) for name in sorted(filter(SHARD_NAME.fullmatch, names))]
-        sizes = [self._size(part.name) for part in parts]
-        done = 0
+        sizes = [part.shard.bytes if part.shard else self._size(part.name) for part in parts]
+        done, total = 0, sum(sizes)
+        self._tell(done, total)
         for size, (read, problems) in zip(sizes, self._check_all(parts), strict=True):
             self._bytes += read
             self._problems += problems
             done += size
-            if self._progress is not None:
-                self._progress("verify", done, sum(sizes))
+            self._tell(done, total)
         self._check_report()
         self._check_names(names, parts)
         samples = sum(part.samples for part in parts)
         return Found(samples, self._bytes, self._problems)
+
+    def _tell(self, done: int, total: int) -> None:
+        if self._progress is not None:
+            self._progress("verify", done, total)
 
     def _check_all(self, parts: list[Part]) -> Iterator[tuple[int, list[Problem]]]:
         pool = ThreadPoolExecutor(min(_THREADS, cores.available()))

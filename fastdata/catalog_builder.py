@@ -113,10 +113,12 @@ class CatalogBuilder:
         Raises:
             ValueError: It is not that.
         """
-        (count,) = _COUNT.unpack_from(rows)
+        count = int.from_bytes(rows[: _COUNT.size], "little")
         view = memoryview(rows)[_COUNT.size :]
         columns = [self._rows, *self._fields.values()]
         sizes = [count * ROW.itemsize, *(count * FIELD.itemsize for _ in self._fields)]
+        if sum(sizes) > len(view):
+            raise ValueError(f"{count} rows do not fit into {len(rows)} bytes")
         for column, size in zip(columns, sizes, strict=True):
             column.extend(view[:size])
             view = view[size:]

@@ -19,6 +19,7 @@ import numpy as np
 
 from fastdata.checksum import crc32c
 from fastdata.errors import CatalogError
+from fastdata.json_fields import JsonFields
 
 MAGIC = b"\x89FDC\r\n\x1a\n"  # as PNG's: a transfer in text mode breaks it
 VERSION = 1
@@ -28,6 +29,8 @@ BLOCK_BITS = 16
 BLOCK = 1 << BLOCK_BITS
 MAX_TEXT = BLOCK  # of one row, so that it lies in two blocks at most
 ABSENT = 2**64 - 1  # offset of a field that a sample lacks
+
+_ADVICE = "the catalog is damaged or was edited: `fastdata verify --repair` may mend it"
 
 ROW = np.dtype(
     [
@@ -154,13 +157,18 @@ def decode_header(data: bytes, where: str) -> Header:
     crc = _PREAMBLE.unpack_from(data)[3]
     if crc32c(data[:16] + data[_PREAMBLE.size :]) != crc:
         raise CatalogError(f"{where}: the header does not match its checksum")
-    try:
-        content = json.loads(data[_PREAMBLE.size :])
-        rows = int(content["rows"])
-        fields = tuple(str(name) for name in content["fields"])
-        parts = tuple(Part(int(part["text"]), int(part["crc"])) for part in content["parts"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise CatalogError(f"{where}: the header is not what version 1 holds: {error!r}") from error
-    if rows < 0 or len(parts) != -(-rows // PART_ROWS) or any(part.text < 0 for part in parts):
-        raise CatalogError(f"{where}: {rows} rows do not fit {len(parts)} parts")
+    content = JsonFields.read(data[_PREAMBLE.size :], where, CatalogError, _ADVICE)
+    rows, fields = content.count("rows"), content.list_of("fields", str)
+    parts = tuple(_part(content.inner("part", part)) for part in content.list_of("parts", dict))
+    content.end()
+    if len(parts) != -(-rows // PART_ROWS):
+        raise content.problem(f"{rows} rows do not fit {len(parts)} parts")
+    if len(set(fields)) < len(fields):
+        raise content.problem("two fields have one name")
     return Header(rows, fields, parts, size)
+
+
+def _part(content: JsonFields) -> Part:
+    part = Part(content.count("text"), content.count("crc"))
+    content.end()
+    return part

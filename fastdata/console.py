@@ -2,11 +2,11 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import (
     BarColumn,
     Progress,
@@ -15,6 +15,7 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = [
     "dataset_rows",
     "err",
+    "escaped",
     "estimate_rows",
     "export_rows",
     "index_rows",
@@ -45,17 +47,60 @@ __all__ = [
     "pack_json",
     "pack_rows",
     "packing_bar",
+    "print_error",
     "print_json",
     "print_rows",
     "sheet_rows",
+    "show_warning",
     "steps_bar",
     "verify_rows",
 ]
 
-out = Console()
-err = Console(stderr=True)
+
+class _Console(Console):
+    """Shows no control character of a text: names come from downloads, and terminals obey them."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Render, with all but line breaks escaped."""
+        for segment in super().render(renderable, options):
+            if segment.control or segment.text.isprintable():
+                yield segment
+            else:
+                lines = map(escaped, segment.text.split("\n"))
+                yield Segment("\n".join(lines), segment.style)
+
+
+out = _Console()
+err = _Console(stderr=True)
 
 _PLAIN = str.maketrans("▁▂▃▄▅▆▇█", "1234567#")  # for terminals that have ASCII alone
+
+
+def escaped(text: str) -> str:
+    r"""Text without control characters, marks of direction and halves of characters.
+
+    They are shown as in Python: ``\x1b``, ``\u202e``.
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def print_error(text: str) -> None:
+    """The line that says why a command failed."""
+    err.print(Text(escaped(f"error: {text}")), style="red", soft_wrap=True)
+
+
+def show_warning(
+    message: Warning | str,
+    category: type[Warning],  # noqa: ARG001
+    filename: str,  # noqa: ARG001
+    lineno: int,  # noqa: ARG001
+    file: TextIO | None = None,  # noqa: ARG001
+    line: str | None = None,  # noqa: ARG001
+) -> None:
+    """What :func:`warnings.warn` says, without the place in the code."""
+    err.print(Text(escaped(f"warning: {message}")), style="yellow", soft_wrap=True)
 
 
 def print_json(content: object) -> None:
@@ -134,7 +179,4 @@ class _Rates(ProgressColumn):
 def _text(value: object) -> Text:
     """Text without control characters, and without what the terminal cannot show."""
     text = str(value).translate(_PLAIN if out.options.ascii_only else {})
-    text = text.encode(out.encoding, "backslashreplace").decode(out.encoding)
-    return Text(
-        "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    )
+    return Text(escaped(text.encode(out.encoding, "backslashreplace").decode(out.encoding)))

@@ -9,8 +9,8 @@ can change unseen.
 import hashlib
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from fastdata.errors import ManifestError, NotADatasetError
@@ -29,6 +29,7 @@ Options = Mapping[str, bool | int | str | None]
 
 _SHARD_NAME = re.compile(r"shard-\d{6,}\.tar(\.tmp)?")
 _PLAIN_NAME = re.compile(r"[^/\\\0]*[^/\\\0.][^/\\\0]*")
+PLAIN_TYPES = (bool, int, str, type(None))  # of options
 _ADVICE = "it is damaged or was edited: restore it, or pack again with --overwrite"
 
 
@@ -100,9 +101,22 @@ class Manifest:
 
     def encode(self) -> bytes:
         """The content of dataset.json."""
-        content = {"format": FORMAT, "version": VERSION, **asdict(self)}
-        content["digest"] = _digest(_canonical(content))
+        content = {**self._content(), "digest": self.digest()}
         return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode("ascii")
+
+    def digest(self) -> str:
+        """Of all that dataset.json holds beside it."""
+        return _digest(_canonical(self._content()))
+
+    def _content(self) -> dict[str, object]:
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            **vars(self),
+            "shards": [vars(shard) for shard in self.shards],
+            "report": None if self.report is None else vars(self.report),
+            "catalog": vars(self.catalog),
+        }
 
 
 def fingerprint(
@@ -156,11 +170,7 @@ def parse(data: bytes, where: str) -> Manifest:
     Raises:
         ManifestError: It is not, to the byte, a manifest that this version writes.
     """
-    try:
-        content = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise ManifestError(f"{where}: not JSON ({error}); {_ADVICE}") from None
-    reader = JsonFields(where, content, ManifestError, _ADVICE)
+    reader = JsonFields.read(data, where, ManifestError, _ADVICE)
     if reader.take("format", str) != FORMAT:
         raise ManifestError(f"{where}: not a manifest of fastdata; {_ADVICE}")
     version = reader.take("version", int)
@@ -171,9 +181,26 @@ def parse(data: bytes, where: str) -> Manifest:
     # One comparison checks the digest and the spelling of everything else.
     if manifest.encode() != data:
         raise ManifestError(f"{where}: does not match its digest; {_ADVICE}")
-    if problem := _contradiction(manifest):
+    for problem in _contradictions(manifest):
         raise ManifestError(f"{where}: {problem}; {_ADVICE}")
     return manifest
+
+
+def read_shard(reader: JsonFields) -> Shard:
+    """The shard that a JSON object describes; the error is the reader's."""
+    index = reader.digest_or_none("index")
+    shard = Shard(
+        name=reader.take("name", str),
+        samples=reader.count("samples"),
+        bytes=reader.count("bytes"),
+        digest=reader.digest("digest"),
+        index=index,
+    )
+    reader.end()
+    # A name is never a path: what is crafted must not lead a reader out of the folder.
+    if not _PLAIN_NAME.fullmatch(shard.name):
+        raise reader.problem(f"shard name {shard.name!r} is not a plain file name")
+    return shard
 
 
 def _manifest(reader: JsonFields) -> Manifest:
@@ -188,12 +215,13 @@ def _manifest(reader: JsonFields) -> Manifest:
         fields=reader.list_of("fields", str),
         options=reader.take("options", dict),
         source=reader.digest("source"),
-        skipped=reader.take("skipped", dict),
+        skipped=reader.counts("skipped"),
         report=None if report is None else _stored(report),
-        kept=reader.take("kept", dict),
-        noted=reader.take("noted", dict),
+        kept=reader.counts("kept"),
+        noted=reader.counts("noted"),
         shards=tuple(
-            _shard(reader.inner(f"shard {number}", shard)) for number, shard in enumerate(shards)
+            read_shard(reader.inner(f"shard {number}", shard))
+            for number, shard in enumerate(shards)
         ),
         catalog=_stored(catalog),
         fingerprint=reader.digest("fingerprint"),
@@ -208,36 +236,21 @@ def _stored(reader: JsonFields) -> Stored:
     return stored
 
 
-def _shard(reader: JsonFields) -> Shard:
-    index = reader.digest_or_none("index")
-    shard = Shard(
-        name=reader.take("name", str),
-        samples=reader.count("samples"),
-        bytes=reader.count("bytes"),
-        digest=reader.digest("digest"),
-        index=index,
-    )
-    reader.end()
-    return shard
-
-
-def _contradiction(manifest: Manifest) -> str | None:
+def _contradictions(manifest: Manifest) -> Iterator[str]:
     """What no pack would have written, although the digest is right."""
+    counts, shards = manifest.class_counts, manifest.shards
     if manifest.kind not in ("tar", "lmdb"):
-        return f"kind {manifest.kind!r} is neither tar nor lmdb"
-    if sum(shard.samples for shard in manifest.shards) != manifest.samples:
-        return f"the shards do not hold {manifest.samples} samples together"
-    if len(manifest.class_counts) != len(manifest.classes):
-        return f"{len(manifest.class_counts)} class_counts for {len(manifest.classes)} classes"
-    for shard in manifest.shards:
-        # A name is never a path: a crafted manifest must not lead a reader out of the folder.
-        if not _PLAIN_NAME.fullmatch(shard.name):
-            return f"shard name {shard.name!r} is not a plain file name"
-    named = {"skipped": manifest.skipped, "kept": manifest.kept, "noted": manifest.noted}
-    for name, counts in named.items():
-        if any(type(count) is not int for count in counts.values()):
-            return f"{name} must hold numbers"
-    return None
+        yield f"kind {manifest.kind!r} is neither tar nor lmdb"
+    if sum(shard.samples for shard in shards) != manifest.samples:
+        yield f"the shards do not hold {manifest.samples} samples together"
+    if len({shard.name for shard in shards}) < len(shards):
+        yield "two shards have one name"
+    if len(counts) != len(manifest.classes):
+        yield f"{len(counts)} class_counts for {len(manifest.classes)} classes"
+    if min(counts, default=0) < 0 or sum(counts) > manifest.samples:
+        yield f"class_counts do not fit {manifest.samples} samples"
+    if not all(isinstance(value, PLAIN_TYPES) for value in manifest.options.values()):
+        yield "options must hold numbers, texts, true, false or null"
 
 
 def absent(folder: Path) -> ManifestError | NotADatasetError:

@@ -15,7 +15,7 @@ from PIL import Image
 from rich.console import Console
 from typer.testing import CliRunner
 
-from fastdata.cli import app
+from fastdata.cli.commands import app
 from fastdata.converters.pack import pack
 from fastdata.crop import CenterCrop, RandomResizedCrop
 from fastdata.decode import decode_crop

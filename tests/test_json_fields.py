@@ -1,9 +1,11 @@
 """Fields of a JSON object are taken by name and type, and none is forgotten."""
 
+import json
+
 import pytest
 
 from fastdata.errors import ManifestError
-from fastdata.json_fields import JsonFields
+from fastdata.json_fields import JsonFields, read_json
 
 
 def fields(content: object) -> JsonFields:
@@ -57,3 +59,48 @@ def test_only_an_object_has_fields(content: object) -> None:
     """A list or a bare value is refused at once."""
     with pytest.raises(ManifestError, match="it: must be a JSON object"):
         fields(content)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (b"", "it is empty"),
+        (b" \n", "it is empty"),
+        (b"{", "not JSON"),
+        (b"\xff{}", "not JSON"),
+        (b"\xef\xbb\xbf{}", "not JSON"),
+        (b'{"a": NaN}', "NaN is no number"),
+        (b'{"a": [-Infinity]}', "-Infinity is no number"),
+        (b'{"a": 1e999}', "1e999 is out of range"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "9999.* is out of range"),
+        (b'{"a": {"b": 1, "b": 2}}', "comes twice"),
+        (b"[" * 100_000, "64 deep"),
+        (b"[" * 65 + b"]" * 65, "64 deep"),
+        (b'{"a":' * 100_000, "64 deep"),
+        (b'{"\\ud800": 1}', "half a character"),
+        (b'["\\udc41"]', "half a character"),
+        (b'["\x00"]', "not JSON"),
+        (b"{} {}", "not JSON"),
+    ],
+)
+def test_what_json_or_its_readers_cannot_hold_is_refused(text: bytes, problem: str) -> None:
+    """Anything but strict JSON is an error of the file's own class, and names the file."""
+    with pytest.raises(ManifestError, match=f"^it: (?=not JSON: ).*{problem}"):
+        read_json(text, "it", ManifestError, "mend it")
+
+
+def test_what_is_strict_json_is_read() -> None:
+    """Numbers, nesting up to the limit, pairs of surrogates, and bytes that are no Unicode."""
+    text = rb'{"a": [1, -2.5e3, 18446744073709551616, true, null, "\ud83d\ude00", "b\udcff"]}'
+    deep = b"[" * 64 + b"]" * 64
+
+    assert read_json(text, "it", ManifestError, "") == json.loads(text)
+    assert read_json(deep, "it", ManifestError, "") == json.loads(deep)
+
+
+def test_counts_fit_what_computes_with_them() -> None:
+    """What counts things is no number that 64 bits cannot hold."""
+    with pytest.raises(ManifestError, match="below 2"):
+        fields({"a": 2**63}).count("a")
+    with pytest.raises(ManifestError, match="'a' must hold numbers"):
+        fields({"a": {"b": -1}}).counts("a")

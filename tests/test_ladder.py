@@ -15,9 +15,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from fastdata import cli
 from fastdata.bench import LadderReport, Rung, ladder, rungs
 from fastdata.bench.feeds import open_feed
+from fastdata.cli.commands import app
 from fastdata.errors import NotADatasetError, OptionError
 from fastdata.train.step import TrainStep
 
@@ -273,7 +273,7 @@ def test_no_data(tmp_path: Path) -> None:
 
 
 def _run(*arguments: str) -> Any:
-    return CliRunner().invoke(cli.app, ["bench", *arguments])
+    return CliRunner().invoke(app, ["bench", *arguments])
 
 
 def test_ladder_command(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

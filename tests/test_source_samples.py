@@ -16,7 +16,7 @@ from source_files import Found, expected, interrupt, packed, pixels_of
 from typer.testing import CliRunner
 
 import fastdata as fd
-from fastdata.cli import app
+from fastdata.cli.commands import app
 from fastdata.converters import source_spool
 from fastdata.errors import DestinationError, OptionError, SourceError
 

@@ -203,7 +203,7 @@ def test_mds_shards_that_are_damaged_or_compressed_are_refused(tmp_path: Path) -
     with pytest.raises(SourceError, match=r"00001.mds is there only compressed"):
         pack(source, tmp_path / "out")
     index.write_text("[1]")
-    with pytest.raises(SourceError, match="not an index of MDS shards"):
+    with pytest.raises(SourceError, match="no index of MDS shards"):
         pack(source, tmp_path / "out", kind="mds")
     index.write_text(text.replace("shard.00001.mds", "../a.mds"))
     with pytest.raises(SourceError, match=r"a shard cannot be called '../a.mds'"):

@@ -57,7 +57,7 @@ def test_notes_make_the_same_tally(counts: list[int]) -> None:
             for _ in range(count):
                 add(whole, number)
                 number += 1
-            taken.take(whole.note())
+            taken.take(whole.note(), "it")
             assert state(taken) == state(whole)
         add(whole, number)
         add(taken, number)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -168,3 +169,31 @@ def test_a_cut_is_seen(cut: int, tmp_path: Path) -> None:
     assert len(good) == 2048
     with pytest.raises(ShardError):
         parse(good[:cut], tmp_path)
+
+
+class _Counted(bytes):
+    """Bytes that count how many of them were copied."""
+
+    copied = 0
+
+    def __getitem__(self, key: Any) -> Any:
+        found = super().__getitem__(key)
+        if isinstance(found, bytes):
+            _Counted.copied += len(found)
+            return _Counted(found)
+        return found
+
+
+def test_a_pax_header_is_read_in_linear_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the largest header, full of the shortest records, each byte is copied a few times only."""
+    records = b"5 a=\n" * (1 << 17)
+    header = block(b"x", b"%011o\0" % len(records)) + records + padding(len(records))
+    read = os.pread
+    monkeypatch.setattr(os, "pread", lambda *where: _Counted(read(*where)))
+
+    found = parse(header + member(b"a.jpg", b"it") + END, tmp_path)
+
+    assert found == [(b"a.jpg", b"it")]
+    assert _Counted.copied < 10 * len(records)

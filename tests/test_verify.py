@@ -1,5 +1,6 @@
 """Verify finds every change of every byte of a data set, and names the samples that it hit."""
 
+import dataclasses
 import os
 import random
 import shutil
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 from packing import KINDS, picture
 
+from fastdata import manifest
+from fastdata.converters import verify_tar
 from fastdata.converters.pack import pack
 from fastdata.converters.problems import Problem
 from fastdata.converters.verify import verify
@@ -301,3 +304,38 @@ def test_damaged_samples_of_an_lmdb_are_named(packed: Path, tmp_path: Path) -> N
         ("truncated", report.name),
         ("unfinished", "one.lmdb.journal"),
     }
+
+
+class _Counted(int):
+    """A number that counts how often it was added."""
+
+    additions = 0
+
+    def __radd__(self, other: int) -> int:
+        _Counted.additions += 1
+        return other + int(self)
+
+
+def test_many_shards_are_verified_in_linear_time_and_shown_from_the_start(
+    tmp_path: Path, shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes are added up once, whatever the number of shards, and progress begins with none."""
+    copy = tmp_path / "set"
+    shutil.copytree(shards, copy)
+    whole, many = manifest.load(copy), 300
+    stated = tuple(
+        dataclasses.replace(shard, name=f"{number}.tar", bytes=_Counted(shard.bytes))
+        for number in range(many)
+        for shard in whole.shards[:1]
+    )
+    found = dataclasses.replace(whole, shards=stated)
+    monkeypatch.setattr(verify_tar, "open_manifest", lambda _: (found, []))
+    steps: list[tuple[int, int]] = []
+
+    report = verify(copy, lambda _, done, total: steps.append((done, total)))
+
+    assert len(report.problems) > many
+    total = many * whole.shards[0].bytes
+    assert steps[0] == (0, total)
+    assert steps[-1] == (total, total)
+    assert _Counted.additions <= 3 * many

@@ -1,67 +1,53 @@
-"""The command line. Each command is thin: it parses, calls the library, and prints.
+"""Where the command line begins. Nothing that takes time to import is imported before ``main``.
 
-Exit codes: 0 done, 1 a check failed (damaged data), 2 bad input or usage, 130 interrupted.
+Exit codes: 0 done, 1 a check failed (damaged data), 2 bad input or usage, 130 interrupted,
+141 whoever read the output is gone.
 """
 
 import os
+import signal
 import sys
-from typing import Annotated, NoReturn
+from types import FrameType
+from typing import NoReturn
 
-import typer
+from fastdata.cli.standard_streams import guard_output, open_closed
 
-import fastdata
-from fastdata import console, probe
-from fastdata.cli import bench, data, doctor, training
-from fastdata.errors import CorruptError, FastdataError
-
-app = typer.Typer(
-    name="fastdata",
-    help="Pack image folders, feed PyTorch from them, and measure what comes of it.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-
-app.command()(data.pack)
-app.command()(data.verify)
-app.command()(data.index)
-app.command()(data.export)
-app.command()(data.show)
-app.command()(data.info)
-app.command()(training.train)
-app.command()(training.demo)
-app.command()(doctor.doctor)
-app.add_typer(bench.app, name="bench")
+_INTERRUPTED = 130
+_SHOW_CURSOR = b"\x1b[?25h"  # which a progress bar hides
 
 
 def main() -> NoReturn:
     """Run the command line; the module says which exit code means what."""
-    # GNU OpenMP's threads spin at barriers, which on the CPU takes the cores from decoding
-    # and from other programs. Read when torch is imported.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as for jobs in the background
+        signal.signal(signal.SIGINT, _interrupt)
+    open_closed()
+    guard_output()
     try:
-        app()  # usage errors end here with 2, SIGINT with 130
-    except FastdataError as error:
-        console.err.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
-        sys.exit(1 if isinstance(error, CorruptError) else 2)
-    sys.exit(0)
+        from fastdata.cli.commands import run
+
+        sys.exit(run())
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
+    finally:
+        if signal.getsignal(signal.SIGINT) is _interrupt:
+            signal.signal(signal.SIGINT, _leave)  # while threads end, and Python does
 
 
-def _version(show: bool) -> None:
-    if show:
-        typer.echo(fastdata.__version__)
-        raise typer.Exit
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt, but leave at once within an import.
+
+    A module that is half imported turns it into other errors, or prints and drops it. Whatever is
+    being written survives that as it survives a kill.
+    """
+    caller = frame
+    while caller is not None:
+        if caller.f_code.co_filename.startswith("<frozen importlib"):
+            _leave(number, frame)
+        caller = caller.f_back
+    raise KeyboardInterrupt
 
 
-@app.callback()
-def _common(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    if probe.core() is None:
-        console.err.print(
-            "note: the native core was not built; it needs a C++ compiler and libjpeg-turbo",
-            style="yellow",
-            soft_wrap=True,
-        )
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    if os.isatty(2):
+        os.write(2, _SHOW_CURSOR)
+    os._exit(_INTERRUPTED)

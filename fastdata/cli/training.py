@@ -212,4 +212,4 @@ def demo(
         typer.echo(to_json(report))
     else:
         console.out.print(render(report))
-        console.out.print(f"\nreport: {report.html}", highlight=False)
+        console.out.print(f"\nreport: {report.html}", highlight=False, markup=False)

@@ -3,12 +3,14 @@
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from fastdata import photos
 from fastdata.errors import DestinationError
 from fastdata.files import write_atomically
+from fastdata.json_fields import read_json
 
 CLASSES = 10
 
@@ -40,10 +42,9 @@ def generate(
 
 
 def _check_note(folder: Path, note: dict[str, int]) -> None:
-    try:
-        found = json.loads((folder / _NOTE).read_text())
-    except (OSError, ValueError):
-        found = None
+    found = None
+    with suppress(OSError, DestinationError):
+        found = read_json((folder / _NOTE).read_bytes(), str(folder), DestinationError, "")
     if found != note:
         raise DestinationError(
             f"{folder} holds something other than this demo's pictures; "
