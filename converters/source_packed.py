@@ -10,7 +10,7 @@ from fastdata.catalog import ABSENT, Catalog
 from fastdata.converters.source_builder import Builder, Wanted
 from fastdata.converters.source_records import Extent, Files, RecordListing
 from fastdata.errors import CatalogError, SourceError
-from fastdata.lmdb_file import CATALOG_KEY, open_file, part_key, read_manifest, sample_key
+from fastdata.lmdb_file import open_file, read_catalog, read_manifest, sample_key
 from fastdata.lmdb_format import ADVICE
 
 _ROWS = 4096  # looked up at once
@@ -75,17 +75,7 @@ def _open_lmdb(path: Path) -> tuple[manifest.Manifest, Catalog, list[int]]:
     file = open_file(path)
     try:
         found = read_manifest(file)
-        header = file.get(CATALOG_KEY)
-        if header is None:
-            raise CatalogError(f"{path}: holds no catalog; {ADVICE}")
-
-        def part(number: int) -> memoryview:
-            data = file.get(part_key(number))
-            if data is None:
-                raise CatalogError(f"{path}: holds no catalog part {number}; {ADVICE}")
-            return memoryview(data)
-
-        catalog = Catalog.from_parts(header, part, str(path))
+        catalog = read_catalog(file)
         starts = []
         for number, (key, place) in enumerate(file.walk()):
             if number == len(catalog):

@@ -8,16 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastdata.catalog import Catalog
-from fastdata.errors import CatalogError, ShardError
-from fastdata.lmdb_file import (
-    CATALOG_KEY,
-    LMDBFile,
-    open_file,
-    part_key,
-    read_manifest,
-    sample_key,
-)
+from fastdata.errors import ShardError
+from fastdata.lmdb_file import open_file, read_catalog, read_manifest, sample_key
 from fastdata.lmdb_format import ADVICE
 from fastdata.loaders.packed import PackedSource
 from fastdata.source import Ids
@@ -41,16 +33,8 @@ class LMDBSource(PackedSource):
         file = Path(os.path.abspath(path))
         self._lmdb = open_file(file)
         manifest = read_manifest(self._lmdb)
-        header = self._lmdb.get(CATALOG_KEY)
-        if header is None:
-            raise CatalogError(f"{file}: holds no catalog; {ADVICE}")
-        lmdb = self._lmdb
         self._file: Any = None  # the native core's view of the file
-        super().__init__(
-            file,
-            manifest,
-            Catalog.from_parts(header, lambda number: _part(lmdb, file, number), str(file)),
-        )
+        super().__init__(file, manifest, read_catalog(self._lmdb))
 
     def encoded(self, core: ModuleType, ids: Ids, rows: npt.NDArray[Any]) -> Any:
         """The encoded images of N samples as a ``ByteSource`` of the native core."""
@@ -59,7 +43,8 @@ class LMDBSource(PackedSource):
                 self._file = core.LmdbFile(os.fsencode(self.path))
             except OSError as error:
                 raise ShardError(f"{self.path}: {error}; {ADVICE}") from error
-        offsets = rows["offset"].astype(np.uint32)
+        # no entry has more than 4 GiB; what lies beyond must not wrap around into it
+        offsets = np.minimum(rows["offset"], 2**32 - 1).astype(np.uint32)
         return core.LmdbValues(
             self._file, ids.astype(np.uint64), offsets, np.ascontiguousarray(rows["length"])
         )
@@ -71,13 +56,8 @@ class LMDBSource(PackedSource):
 
     def _bytes(self, sample: int, shard: int, offset: int, length: int) -> bytes:  # noqa: ARG002
         place = self._lmdb.find(sample_key(sample))
-        if place is None or offset + length > place.size:
+        if place is None:
             return b""
+        if offset + length > place.size:
+            raise self._outside(sample, "its entry", place.size, offset, length)
         return self._lmdb.read(place.offset + offset, length)
-
-
-def _part(lmdb: LMDBFile, file: Path, number: int) -> memoryview:
-    part = lmdb.get(part_key(number))
-    if part is None:
-        raise CatalogError(f"{file}: holds no catalog part {number}; {ADVICE}")
-    return memoryview(part)
