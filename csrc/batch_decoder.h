@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "byte_source.h"
@@ -50,17 +51,17 @@ class LoadedSamples : public ByteSource {
         : source_(std::move(source)), data_(rows) {}
 
     void set(size_t row, const Bytes &bytes) {
-        if (bytes.size < kSmallDecode) data_[row].assign(bytes.data, bytes.data + bytes.size);
+        if (bytes.size < kSmallDecode) data_[row].emplace(bytes.data, bytes.data + bytes.size);
     }
     size_t rows() const override { return data_.size(); }
     Bytes read(size_t row, ReadBuffer &buffer) const override {
-        if (data_[row].empty()) return source_->read(row, buffer);
-        return {data_[row].data(), data_[row].size()};
+        if (!data_[row]) return source_->read(row, buffer);
+        return {data_[row]->data(), data_[row]->size()};
     }
 
   private:
     std::shared_ptr<const ByteSource> source_;
-    std::vector<std::vector<uint8_t>> data_;
+    std::vector<std::optional<std::vector<uint8_t>>> data_;
 };
 
 // Reads the samples of a batch into memory and probes the JPEGs among them, for crops that cannot
