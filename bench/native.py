@@ -17,6 +17,7 @@ from fastdata.crop import CropPlan
 NEEDS = ("fastdata._core",)
 
 _LIMITS = (limits.MAX_PIXELS, limits.MAX_SCANS, limits.MAX_SEGMENTS)
+_MEMORY = 1 << 40  # bytes: nothing waits
 _RUN_PIXELS = 32  # what `fastdata pack` takes by default
 _DEADLINE = 60.0  # seconds
 
@@ -32,7 +33,7 @@ class MemoryDecoder:
 
     def __init__(self, threads: int, *, libjpeg: bool = False) -> None:
         """Start the threads; with ``libjpeg`` they leave JPEGs to libjpeg-turbo."""
-        self._pool = _core().WorkerPool(threads, *_LIMITS, libjpeg=libjpeg)
+        self._pool = _core().WorkerPool(threads, *_LIMITS, _MEMORY, libjpeg=libjpeg)
         self._unchecked = np.empty(0, np.uint32)
 
     def load(self, images: Sequence[bytes]) -> Any:
@@ -63,6 +64,7 @@ class MemoryDecoder:
             batch,
             self._unchecked if crcs is None else crcs,
             places,
+            plan.size,
             plan.source,
             plan.scaled,
             plan.cut,

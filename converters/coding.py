@@ -1,7 +1,7 @@
 """What a pack does to images: size, format, quality, orientation, restart runs."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Self
 
@@ -12,8 +12,9 @@ from fastdata.converters.orientation import orientation, turned
 from fastdata.converters.reductions import FIRST_FRAME, eight_bits, several_frames
 from fastdata.converters.transcode import RUN_PIXELS, transcode
 from fastdata.errors import DecodeError, OptionError
-from fastdata.limits import check_pixels
-from fastdata.probe import ImageInfo, core, probe
+from fastdata.limits import MAX_PIXELS, check_max_pixels, check_pixels
+from fastdata.memory import BUDGET, never
+from fastdata.probe import ImageInfo, core, decoding_bytes, probe
 
 Pixels = npt.NDArray[np.uint8]
 Scalar = bool | int | str | None
@@ -65,6 +66,7 @@ class Coding:
         format: ``"jpeg"``, ``"png"``, ``"raw"`` (an NPY file of (H, W, 3) uint8), or None: JPEG
             where it was JPEG or WebP, else PNG.
         orient: ``"apply"`` turns pixels upright by EXIF; ``"keep"`` leaves them as they are stored.
+        max_pixels: Larger images are refused.
 
     Raises:
         OptionError: One of them is out of range.
@@ -75,6 +77,7 @@ class Coding:
     quality: int = 90
     format: str | None = None
     orient: Literal["keep", "apply"] = "keep"
+    max_pixels: int = MAX_PIXELS
 
     def __post_init__(self) -> None:
         if self.run_pixels is not None and not 8 <= self.run_pixels <= _MOST_RUN_PIXELS:
@@ -89,6 +92,7 @@ class Coding:
             raise OptionError(f"format must be one of {', '.join(_TARGETS)}, found {self.format!r}")
         if self.orient not in ("keep", "apply"):
             raise OptionError(f"orient must be keep or apply, found {self.orient!r}")
+        check_max_pixels(self.max_pixels)
 
     def options(self) -> dict[str, Scalar]:
         """What the manifest states: None for a quality that no image depends on."""
@@ -97,15 +101,34 @@ class Coding:
             "jpeg",
         )
         options = {name: getattr(self, name) for name in _OPTIONS}
+        if self.max_pixels != MAX_PIXELS:
+            options["max_pixels"] = self.max_pixels
         return options if codes_jpeg else {**options, "quality": None}
 
     @classmethod
     def from_options(cls, options: Mapping[str, Scalar]) -> Self:
         """The coding that a manifest states; without its options, bytes are kept."""
-        named = {"run_pixels": None, **{k: options[k] for k in _OPTIONS if k in options}}
+        known = (*_OPTIONS, "max_pixels")
+        named = {"run_pixels": None, **{k: options[k] for k in known if k in options}}
         if named.get("quality") is None:
             named.pop("quality", None)
         return cls(**named)  # type: ignore[arg-type]  # checked above, as what a user gives
+
+    def read_and_code(self, data: bytes, stopped: Callable[[], bool] = never) -> Coded:
+        """Probe one image, wait for the memory that coding it takes, and code it.
+
+        Args:
+            data: The whole file.
+            stopped: Whether it is not wanted any more, while it waits.
+
+        Raises:
+            DecodeError: It is no image, is over a limit, or as :meth:`code`.
+            StoppedError: It is not wanted any more.
+        """
+        info = probe(data, self.max_pixels)
+        # segments beside the image are copied as well
+        with BUDGET.lease(decoding_bytes(info, len(data)) + 4 * len(data), stopped):
+            return self.code(data, info)
 
     def code(self, data: bytes, info: ImageInfo) -> Coded:
         """Code one image.
@@ -126,7 +149,7 @@ class Coding:
         if turn == 1 and size == upright and not asked:
             return self._unchanged(data, info, notes)
         if info.format == "jpeg" and core() is not None:
-            transcode(data, RUN_PIXELS)  # OpenCV makes gray pixels of damaged data
+            transcode(data, RUN_PIXELS, self.max_pixels)  # OpenCV makes gray pixels of damaged data
         pixels = turned(_decode(data, info), turn)
         if turn != 1:
             notes += (TURNED,)
@@ -136,8 +159,8 @@ class Coding:
         image = _encode(_resample(pixels, size), target, self.quality)
         kept = ""
         if target == "jpeg" and self.run_pixels is not None:
-            image, kept = transcode(image, self.run_pixels)
-        return Coded(image, probe(image), kept, notes)
+            image, kept = transcode(image, self.run_pixels, self.max_pixels)
+        return Coded(image, probe(image, self.max_pixels), kept, notes)
 
     def _target(self, kind: str) -> str:
         if self.format is not None:
@@ -148,7 +171,7 @@ class Coding:
         kept = ""
         if self.run_pixels is not None:
             if info.format == "jpeg":
-                data, kept = transcode(data, self.run_pixels)
+                data, kept = transcode(data, self.run_pixels, self.max_pixels)
             else:
                 _decode(data, info)  # a reader could do nothing with a file that cannot be decoded
         return Coded(data, info, kept, notes)

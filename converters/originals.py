@@ -13,7 +13,6 @@ from fastdata.converters.tally import encode_report
 from fastdata.errors import DecodeError, ShardError
 from fastdata.files import open_regular
 from fastdata.manifest import Options
-from fastdata.probe import probe
 
 
 class Originals:
@@ -46,7 +45,7 @@ class Originals:
         if content.field is not None:
             return None
         try:
-            coded = self._coding.code(data, probe(data)).image
+            coded = self._coding.read_and_code(data).image
         except DecodeError:
             return None
         return coded if content.matches(coded) else None

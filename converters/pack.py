@@ -19,6 +19,7 @@ from fastdata.converters.sources import AnySource, StrPath, list_source
 from fastdata.converters.split import parse_split
 from fastdata.converters.transcode import RUN_PIXELS
 from fastdata.errors import DestinationError, OptionError, SourceError
+from fastdata.limits import MAX_PIXELS
 from fastdata.mounts import network_file_system
 from fastdata.probe import core
 
@@ -54,6 +55,7 @@ class Choice(TypedDict, total=False):
         format: Of images that are coded anew.
         quality: Of JPEGs that are coded anew.
         orient: Whether pixels are turned upright by EXIF.
+        max_pixels: Largest image; larger ones are left out.
     """
 
     kind: str | None
@@ -70,6 +72,7 @@ class Choice(TypedDict, total=False):
     format: str | None
     quality: int
     orient: Literal["keep", "apply"]
+    max_pixels: int
 
 
 @dataclass(frozen=True)
@@ -220,6 +223,7 @@ def _coding(choice: Choice) -> Coding:
         choice.get("quality", 90),
         choice.get("format"),
         choice.get("orient", "keep"),
+        choice.get("max_pixels", MAX_PIXELS),
     )
 
 

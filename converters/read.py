@@ -1,16 +1,18 @@
 """Reads and codes a source's files on several threads, and gives them back in order."""
 
 import os
+import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 from fastdata.checksum import crc32c
 from fastdata.converters.coding import Coding
 from fastdata.converters.listing import Listing, Skipped
-from fastdata.errors import DecodeError
-from fastdata.probe import EXTENSIONS, ImageInfo, probe
+from fastdata.errors import DecodeError, SourceError
+from fastdata.memory import never
+from fastdata.probe import EXTENSIONS, ImageInfo
 
 # What may be read ahead of the writer: enough files to keep threads busy while the writer syncs a
 # shard, few enough bytes for a small machine.
@@ -60,6 +62,7 @@ def read_all(
     """
     pending: deque[tuple[int, int, Future[Loaded | Skipped]]] = deque()
     ahead = 0
+    stop = threading.Event()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="fastdata-read")
     try:
         for place in order:
@@ -70,30 +73,45 @@ def read_all(
                 done, freed, future = pending.popleft()
                 yield done, future.result()
                 ahead -= freed
-            future = pool.submit(load, listing, place, coding)
+            future = pool.submit(load, listing, place, coding, stop.is_set)
             pending.append((place, size, future))
             ahead += size
         while pending:
             done, _, future = pending.popleft()
             yield done, future.result()
     finally:
+        stop.set()
         pool.shutdown(cancel_futures=True)
 
 
-def load(listing: Listing, place: int, coding: Coding) -> Loaded | Skipped:
+def load(
+    listing: Listing, place: int, coding: Coding, stopped: Callable[[], bool] = never
+) -> Loaded | Skipped:
     """Read, probe and code one file, and read its fields.
+
+    Args:
+        listing: The source.
+        place: Place in the listing.
+        coding: How images are to be stored.
+        stopped: Whether it is not wanted any more, while it waits for memory.
 
     Raises:
         SourceError: As :func:`read_all`.
+        StoppedError: It is not wanted any more.
     """
     name = os.fsdecode(listing.name(place))
     data = listing.read(place)
     if isinstance(data, str):
         return Skipped(name, data)
     try:
-        coded = coding.code(data, probe(data))
+        coded = coding.read_and_code(data, stopped)
     except DecodeError as error:
         return Skipped(name, f"no usable image: {error}")
+    except MemoryError:
+        raise SourceError(
+            f"{name}: there is no memory to code this image; use fewer workers, or a lower "
+            "max_pixels"
+        ) from None
     fields: dict[str, bytes] = {}
     for field, value in listing.read_fields(place).items():
         if isinstance(value, str):

@@ -9,7 +9,7 @@ from fastdata import manifest as manifests
 from fastdata.catalog import Catalog
 from fastdata.catalog_builder import CatalogBuilder
 from fastdata.catalog_format import MAGIC, PART_ROWS, decode_header, header_bytes
-from fastdata.catalog_part import CatalogPart
+from fastdata.catalog_part import CatalogPart, Held, in_memory
 from fastdata.converters.journal import Journal
 from fastdata.converters.layout import Entry, entries
 from fastdata.converters.lmdb_writer import LmdbWriter
@@ -103,12 +103,14 @@ def _find_catalog(fd: int, manifest: Manifest, where: str) -> Catalog | None:
             for start in _places(len(data), length):
                 with suppress(CatalogError):
                     part = data[start : start + length]
-                    CatalogPart(header, number, part, where)
+                    CatalogPart(header, number, in_memory(part), Held(), where)
                     parts.append(part)
                     break
         if len(parts) != len(header.parts):
             return None
-        catalog = Catalog.from_parts(bytes(data[at : at + size]), parts.__getitem__, where)
+        catalog = Catalog.from_parts(
+            bytes(data[at : at + size]), lambda number: in_memory(parts[number]), where
+        )
         for _ in entries(catalog, 0, len(catalog)):
             pass
     except CatalogError:

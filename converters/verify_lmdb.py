@@ -21,7 +21,7 @@ from fastdata.converters.problems import (
 )
 from fastdata.errors import CatalogError, ManifestError, ShardError
 from fastdata.files import open_regular, temporary
-from fastdata.lmdb_file import LMDBFile, check_seal, open_file, read_manifest
+from fastdata.lmdb_file import LMDBFile, check_seal, open_file, read_catalog, read_manifest
 from fastdata.lmdb_format import CATALOG_KEY, FIRST, PAGE, part_key, sample_key
 from fastdata.manifest import REPORT_NAME, Manifest, Shard
 
@@ -31,19 +31,6 @@ _THREADS = 4
 def report_path(path: Path) -> Path:
     """The list of what was left out, beside an LMDB file."""
     return path.with_name(f"{path.name}.{REPORT_NAME}")
-
-
-def open_catalog(file: LMDBFile) -> Catalog:
-    """The catalog of an LMDB file.
-
-    Raises:
-        CatalogError: Its header is damaged or missing; a part is when it is touched.
-        ShardError: The file is damaged on the way to it.
-    """
-    header = file.get(CATALOG_KEY)
-    if header is None:
-        raise CatalogError(f"{file.path}: holds no catalog")
-    return Catalog.from_parts(header, lambda number: _part(file, number), str(file.path))
 
 
 def read_contents(file: LMDBFile, entry: Entry) -> dict[str | None, bytes]:
@@ -138,10 +125,10 @@ class _Verifier:
 
     def _check_catalog(self, manifest: Manifest) -> None:
         try:
-            catalog = open_catalog(self._file)
+            catalog = read_catalog(self._file)
             digest = hashlib.sha256(self._file.get(CATALOG_KEY) or b"")
             for number in range(-(-len(catalog) // PART_ROWS)):
-                digest.update(_part(self._file, number))
+                digest.update(self._file.get(part_key(number)) or b"")
         except (CatalogError, ShardError) as error:
             self._report(str(error))
             return
@@ -172,13 +159,6 @@ def leftovers(path: Path) -> list[Path]:
     journal = path.with_name(f"{path.name}.journal")
     names = (temporary(path), journal, temporary(journal), temporary(report_path(path)))
     return [name for name in names if os.path.lexists(name)]
-
-
-def _part(file: LMDBFile, number: int) -> memoryview:
-    part = file.get(part_key(number))
-    if part is None:
-        raise CatalogError(f"{file.path}: holds no catalog part {number}")
-    return memoryview(part)
 
 
 def _describe(part: Content) -> str:

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "byte_source.h"
@@ -14,6 +15,7 @@ namespace fastdata {
 // What one sample of a batch wants. `plan.source_*` is the size of the region at (x, y).
 struct CropItem {
     size_t place = 0;  // in the batch: which of the source's rows it is
+    ImageSize image;   // that the plan was made for
     int64_t x = 0;
     int64_t y = 0;
     ResizePlan plan;
@@ -42,26 +44,24 @@ class FillJob : public Job {
     std::vector<CropItem> items_;
 };
 
-struct ImageSize {
-    int width = 0;  // both 0 for what is no JPEG
-    int height = 0;
-};
-
-// Samples in memory.
+// Samples in memory; large ones stay where they are, and are read again.
 class LoadedSamples : public ByteSource {
   public:
-    explicit LoadedSamples(size_t rows) : data_(rows) {}
+    LoadedSamples(std::shared_ptr<const ByteSource> source, size_t rows)
+        : source_(std::move(source)), data_(rows) {}
 
     void set(size_t row, const Bytes &bytes) {
-        data_[row].assign(bytes.data, bytes.data + bytes.size);
+        if (bytes.size < kSmallDecode) data_[row].emplace(bytes.data, bytes.data + bytes.size);
     }
     size_t rows() const override { return data_.size(); }
-    Bytes read(size_t row, ReadBuffer &) const override {
-        return {data_[row].data(), data_[row].size()};
+    Bytes read(size_t row, ReadBuffer &buffer) const override {
+        if (!data_[row]) return source_->read(row, buffer);
+        return {data_[row]->data(), data_[row]->size()};
     }
 
   private:
-    std::vector<std::vector<uint8_t>> data_;
+    std::shared_ptr<const ByteSource> source_;
+    std::vector<std::optional<std::vector<uint8_t>>> data_;
 };
 
 // Reads the samples of a batch into memory and probes the JPEGs among them, for crops that cannot
@@ -71,10 +71,10 @@ class LoadJob : public Job {
     LoadJob(std::shared_ptr<const ByteSource> source, size_t rows, bool keep_going)
         : Job(rows, keep_going),
           source_(std::move(source)),
-          samples_(std::make_shared<LoadedSamples>(rows)),
+          samples_(std::make_shared<LoadedSamples>(source_, rows)),
           sizes_(rows) {}
 
-    // Both are valid after wait() was true.
+    // Both are valid after wait() was true. What is no JPEG has no size.
     std::shared_ptr<LoadedSamples> samples() const { return samples_; }
     const std::vector<ImageSize> &sizes() const { return sizes_; }
 

@@ -2,6 +2,7 @@
 
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -35,6 +36,7 @@ using Table = nb::ndarray<const T, nb::shape<-1, columns>, nb::c_contig, nb::dev
 template <typename T>
 using Column = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Pixels = nb::ndarray<uint8_t, nb::shape<-1, -1, -1, 3>, nb::c_contig, nb::device::cpu>;
+using Image = nb::ndarray<const uint8_t, nb::shape<-1, -1, 3>, nb::c_contig, nb::device::cpu>;
 using Names = std::vector<nb::bytes>;
 
 template <typename T>
@@ -79,19 +81,39 @@ std::tuple<nb::object, std::string> transcode_jpeg(const ByteView &data, int run
     return {nb::bytes(result.bytes.data(), result.bytes.size()), ""};
 }
 
-// What the calling thread keeps from image to image. Its limits are those of its first call.
-Worker &here(const JpegLimits &limits) {
-    thread_local Worker worker(limits, JpegWay::kFastest);
-    return worker;
+bool operator==(const JpegLimits &a, const JpegLimits &b) {
+    return a.max_pixels == b.max_pixels && a.max_scans == b.max_scans &&
+           a.max_segments == b.max_segments;
 }
+
+// What the calling thread keeps from image to image while limits stay the same. Whoever calls has
+// seen to the memory.
+Worker &here(const JpegLimits &limits) {
+    thread_local std::optional<Worker> worker;
+    if (!worker || !(worker->limits == limits)) worker.emplace(limits, JpegWay::kFastest, nullptr);
+    return *worker;
+}
+
+// Ends the row of such a worker, also after an error.
+class Row {
+  public:
+    explicit Row(Worker &worker) : worker_(worker) {}
+    ~Row() { worker_.end_row(); }
+    Row(const Row &) = delete;
+    Row &operator=(const Row &) = delete;
+
+  private:
+    Worker &worker_;
+};
 
 // Threads that end without the GIL: whoever drops the pool holds it, and a job that a thread is
 // working on may belong to Python.
 class Pool {
   public:
-    Pool(int threads, int64_t max_pixels, int max_scans, int max_segments, bool libjpeg)
+    Pool(int threads, int64_t max_pixels, int max_scans, int max_segments, size_t memory,
+         bool libjpeg)
         : pool_(std::make_unique<WorkerPool>(
-              threads, JpegLimits{max_pixels, max_scans, max_segments},
+              threads, JpegLimits{max_pixels, max_scans, max_segments}, memory,
               libjpeg ? JpegWay::kSmallJpeg : JpegWay::kFastest)) {}
     ~Pool() {
         nb::gil_scoped_release release;
@@ -167,7 +189,29 @@ void decode_here(const ByteView &data, const Table<int64_t, 4> &region,
             "the crop plan and `out` must have one row");
     const CropItem item = item_of(0, region, scaled, cut, flip, out);
     nb::gil_scoped_release release;
-    decode_crop(here({max_pixels, max_scans, max_segments}), {data.data(), data.size()}, item);
+    Worker &worker = here({max_pixels, max_scans, max_segments});
+    const Row row(worker);
+    decode_crop(worker, {data.data(), data.size()}, item);
+}
+
+// The same of an image that was decoded already.
+void resize_here(const Image &image, const Table<int64_t, 4> &region,
+                 const Table<int64_t, 2> &scaled, const Table<int64_t, 2> &cut,
+                 const Column<bool> &flip, const Pixels &out) {
+    require(out.shape(0) == 1 && region.shape(0) == 1 && scaled.shape(0) == 1 &&
+                cut.shape(0) == 1 && flip.size() == 1,
+            "the crop plan and `out` must have one row");
+    const CropItem item = item_of(0, region, scaled, cut, flip, out);
+    const int64_t width = int64_t(image.shape(1)), height = int64_t(image.shape(0));
+    require(item.x >= 0 && item.y >= 0 && item.plan.source_width <= width &&
+                item.plan.source_height <= height && item.x <= width - item.plan.source_width &&
+                item.y <= height - item.plan.source_height,
+            "the region must lie within the image");
+    nb::gil_scoped_release release;
+    ResizeScratch scratch;
+    const SourceWindow window = needed(item.plan);
+    const uint8_t *first = image.data() + ((item.y + window.y0) * width + item.x + window.x0) * 3;
+    resize(item.plan, first, width * 3, item.out, int64_t(out.shape(2)) * 3, scratch);
 }
 
 std::tuple<nb::object, int, int> cut_jpeg(const ByteView &data, int x0, int y0, int x1, int y1,
@@ -185,14 +229,14 @@ std::tuple<nb::object, int, int> cut_jpeg(const ByteView &data, int x0, int y0, 
 
 std::shared_ptr<Handle> fill(Pool &pool, std::shared_ptr<ByteSource> source,
                               const Column<uint32_t> &crcs, const Column<int64_t> &places,
-                              const Table<int64_t, 4> &regions, const Table<int64_t, 2> &scaled,
+                              const Table<int64_t, 2> &sizes, const Table<int64_t, 4> &regions, const Table<int64_t, 2> &scaled,
                               const Table<int64_t, 2> &cut, const Column<bool> &flip,
                               const Pixels &out, bool keep_going) {
     size_t rows = out.shape(0);
     require(source->rows() >= rows, "the source must have a row for each place of the batch");
     require(crcs.size() == 0 || crcs.size() == rows, "crcs must be empty or one for each place");
-    require(regions.shape(0) == rows && scaled.shape(0) == rows && cut.shape(0) == rows &&
-                flip.size() == rows,
+    require(sizes.shape(0) == rows && regions.shape(0) == rows && scaled.shape(0) == rows &&
+                cut.shape(0) == rows && flip.size() == rows,
             "the crop plan must have a row for each place of the batch");
     std::vector<CropItem> items;
     items.reserve(places.size());
@@ -200,6 +244,7 @@ std::shared_ptr<Handle> fill(Pool &pool, std::shared_ptr<ByteSource> source,
         size_t row = size_t(places.data()[i]);
         require(row < rows, "places must lie within the batch");
         items.push_back(item_of(row, regions, scaled, cut, flip, out));
+        items.back().image = {sizes.data()[2 * row], sizes.data()[2 * row + 1]};
     }
     auto job = std::make_shared<FillJob>(std::move(source), copy(crcs), std::move(items),
                                          keep_going);
@@ -275,6 +320,9 @@ NB_MODULE(_core, m) {
     m.def("decode_crop", &decode_here, "data"_a.noconvert(), "region"_a, "scaled"_a, "cut"_a,
           "flip"_a, "out"_a.noconvert(), "max_pixels"_a, "max_scans"_a, "max_segments"_a,
           "Decode one crop of a JPEG into `out` in this thread; raise DecodeError.");
+    m.def("resize_crop", &resize_here, "image"_a.noconvert(), "region"_a, "scaled"_a, "cut"_a,
+          "flip"_a, "out"_a.noconvert(),
+          "Resize one crop of a decoded image into `out` in this thread.");
     m.def("cut_jpeg", &cut_jpeg, "data"_a.noconvert(), "x0"_a, "y0"_a, "x1"_a, "y1"_a,
           "max_pixels"_a, "max_scans"_a, "max_segments"_a,
           nb::sig("def cut_jpeg(data: bytes | memoryview, x0: int, y0: int, x1: int, y1: int, "
@@ -345,13 +393,14 @@ NB_MODULE(_core, m) {
         .def("sizes", &image_sizes, nb::sig("def sizes(self) -> list[tuple[int, int]]"),
              "Width and height of each JPEG; zeros for what is none.");
     nb::class_<Pool>(m, "WorkerPool",
-                     "Threads that read and decode batches; with `libjpeg` by libjpeg-turbo alone, which "
+                     "Threads that read and decode batches, of which images that need much memory "
+                     "share `memory` bytes; with `libjpeg` by libjpeg-turbo alone, which "
                      "gives the same pixels, to compare with.")
-        .def(nb::init<int, int64_t, int, int, bool>(), "threads"_a, "max_pixels"_a, "max_scans"_a,
-             "max_segments"_a, "libjpeg"_a = false)
-        .def("fill", &fill, "source"_a, "crcs"_a, "places"_a, "regions"_a, "scaled"_a, "cut"_a,
-             "flip"_a, "out"_a.noconvert(), "keep_going"_a,
+        .def(nb::init<int, int64_t, int, int, size_t, bool>(), "threads"_a, "max_pixels"_a,
+             "max_scans"_a, "max_segments"_a, "memory"_a, "libjpeg"_a = false)
+        .def("fill", &fill, "source"_a, "crcs"_a, "places"_a, "sizes"_a, "regions"_a, "scaled"_a,
+             "cut"_a, "flip"_a, "out"_a.noconvert(), "keep_going"_a,
              "Decode the crops at `places` of a batch into `out`, which the job keeps alive and the "
-             "caller leaves alone until it is done.")
+             "caller leaves alone until it is done; `sizes` are those of the whole images.")
         .def("load", &load, "source"_a, "keep_going"_a, "Read samples into memory and probe them.");
 }

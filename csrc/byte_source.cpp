@@ -19,16 +19,19 @@ namespace {
 File::File(const std::string &path)
     : path_(path), fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     if (fd_ < 0) failed(path_);
+    struct stat status;
+    const bool known = fstat(fd_, &status) == 0;
+    if (!known || !S_ISREG(status.st_mode)) {
+        const int error = errno;
+        close(fd_);
+        errno = error;
+        if (!known) failed(path_);
+        throw ReadError(path_ + ": not a regular file");
+    }
+    size_ = uint64_t(status.st_size);
 }
 
 File::~File() { close(fd_); }
-
-size_t File::size() const {
-    struct stat status;
-    if (fstat(fd_, &status) != 0) failed(path_);
-    if (!S_ISREG(status.st_mode)) throw ReadError(path_ + ": not a regular file");
-    return size_t(status.st_size);
-}
 
 void File::read(uint64_t offset, uint8_t *out, size_t size) const {
     size_t done = 0;
@@ -43,14 +46,26 @@ void File::read(uint64_t offset, uint8_t *out, size_t size) const {
     }
 }
 
-Bytes FileSet::read(uint32_t number, uint64_t offset, uint32_t size, ReadBuffer &buffer) const {
+Bytes File::read(uint64_t offset, size_t size, ReadBuffer &buffer) const {
+    if (offset > size_ || size > size_ - offset) {
+        throw ReadError(path_ + ": " + std::to_string(size) + " bytes at " +
+                        std::to_string(offset) + " lie outside of its " + std::to_string(size_) +
+                        " bytes");
+    }
     uint8_t *memory = buffer.grow(size);
-    file(number)->read(offset, memory, size);
+    read(offset, memory, size);
     return {memory, size};
 }
 
+Bytes FileSet::read(uint32_t number, uint64_t offset, uint32_t size, ReadBuffer &buffer) const {
+    return file(number)->read(offset, size, buffer);
+}
+
 std::shared_ptr<const File> FileSet::file(uint32_t number) const {
-    if (number >= paths_.size()) throw ReadError("no shard " + std::to_string(number));
+    if (number >= paths_.size()) {
+        throw ReadError("the catalog says shard " + std::to_string(number) + ", there are " +
+                        std::to_string(paths_.size()));
+    }
     {
         std::lock_guard<std::mutex> lock(mutex_);
         if (open_[number]) return open_[number];
@@ -65,11 +80,9 @@ std::shared_ptr<const File> FileSet::file(uint32_t number) const {
 }
 
 Bytes WholeFiles::read(size_t row, ReadBuffer &buffer) const {
-    File file(paths_[row]);
-    size_t size = file.size();
-    uint8_t *memory = buffer.grow(size);
-    file.read(0, memory, size);
-    return {memory, size};
+    const File file(paths_[row]);
+    if (file.size() > UINT32_MAX) throw ReadError(paths_[row] + ": over 4 GiB");
+    return file.read(0, size_t(file.size()), buffer);
 }
 
 }  // namespace fastdata

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "memory_budget.h"
+
 namespace fastdata {
 
 // Bytes that cannot be read: a failing disk, a missing file, a truncated or damaged container.
@@ -25,12 +27,21 @@ struct Bytes {
 // A thread's buffer for what it reads; it grows to the largest sample and is used again.
 class ReadBuffer {
   public:
+    explicit ReadBuffer(Lease &lease) : lease_(lease) {}
+
+    // Before a large buffer grows, memory is waited for: for it and for `beside`, what decoding
+    // its content may take at most.
     uint8_t *grow(size_t size) {
+        if (size >= kSmallDecode) lease_.take(size + beside);
         if (memory_.size() < size) memory_.resize(size);
         return memory_.data();
     }
+    void free() { memory_ = {}; }
+
+    size_t beside = 0;
 
   private:
+    Lease &lease_;
     std::vector<uint8_t> memory_;
 };
 
@@ -55,13 +66,17 @@ class File {
     File(const File &) = delete;
     File &operator=(const File &) = delete;
 
-    size_t size() const;
+    // When it was opened.
+    uint64_t size() const { return size_; }
     // Reads exactly `size` bytes, through interrupts and short reads.
     void read(uint64_t offset, uint8_t *out, size_t size) const;
+    // The same into a buffer, which does not grow for bytes that the file cannot have.
+    Bytes read(uint64_t offset, size_t size, ReadBuffer &buffer) const;
 
   private:
     std::string path_;
     int fd_;
+    uint64_t size_ = 0;
 };
 
 // The shards of a data set. They stay open once they were read, up to a number; the rest is opened

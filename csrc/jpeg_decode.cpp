@@ -76,6 +76,17 @@ void check_region(const JpegLayout &layout, const Box &r) {
     }
 }
 
+std::string text(const ImageSize &size) {
+    return std::to_string(size.width) + "x" + std::to_string(size.height) + " pixels";
+}
+
+void check_size(const JpegLayout &layout, const ImageSize &stated) {
+    const ImageSize found{layout.width, layout.height};
+    const bool same = found.width == stated.width && found.height == stated.height;
+    if (same || (stated.width == 0 && stated.height == 0)) return;
+    throw DecodeError("its header says " + text(found) + ", the catalog " + text(stated));
+}
+
 }  // namespace
 
 struct JpegDecoder::State {
@@ -89,18 +100,21 @@ struct JpegDecoder::State {
     std::vector<uint8_t> pixels;
     std::vector<uint8_t> rgb;  // of CMYK
 
-    void open(const uint8_t *data, size_t size, const Box &region);
+    void open(const uint8_t *data, size_t size, const Box &region, const ImageSize &stated);
     Job cut(const uint8_t *data, size_t size, const Box &region);
     bool find_runs(const Job &job);
-    RgbView decode(const uint8_t *data, size_t size, const Box &region, JpegWay way);
+    RgbView decode(const uint8_t *data, size_t size, const Box &region, JpegWay way,
+                   const ImageSize &stated);
     RgbView decode_with_libjpeg(const Job &job);
     Rows start(JpegDecompressor &jpeg, const Job &job);
     void read_rows(JpegDecompressor &jpeg, const Rows &rows, const Box &region);
     RgbView convert_cmyk(const RgbView &in);
 };
 
-void JpegDecoder::State::open(const uint8_t *data, size_t size, const Box &region) {
+void JpegDecoder::State::open(const uint8_t *data, size_t size, const Box &region,
+                              const ImageSize &stated) {
     read_jpeg_layout(data, size, limits, layout);
+    check_size(layout, stated);
     check_region(layout, region);
     // More than one scan: each costs a visit of every pixel, so that their number has a limit.
     if (!layout.one_scan) read_jpeg_header(data, size, limits);
@@ -130,8 +144,8 @@ bool JpegDecoder::State::find_runs(const Job &job) {
 }
 
 RgbView JpegDecoder::State::decode(const uint8_t *data, size_t size, const Box &region,
-                                   JpegWay way) {
-    open(data, size, region);
+                                   JpegWay way, const ImageSize &stated) {
+    open(data, size, region, stated);
     const bool own = way == JpegWay::kFastest || way == JpegWay::kPortable;
     if (own && layout.one_scan) {
         JpegSource source;
@@ -212,12 +226,14 @@ JpegDecoder::JpegDecoder(const JpegLimits &limits) : state_(std::make_unique<Sta
 JpegDecoder::~JpegDecoder() = default;
 
 RgbView JpegDecoder::decode_region(const uint8_t *data, size_t size, const Box &region,
-                                   JpegWay way) {
-    return state_->decode(data, size, region, way);
+                                   JpegWay way, const ImageSize &stated) {
+    return state_->decode(data, size, region, way, stated);
 }
 
+void JpegDecoder::free() { state_ = std::make_unique<State>(state_->limits); }
+
 const SmallJpeg *JpegDecoder::cut(const uint8_t *data, size_t size, const Box &region) {
-    state_->open(data, size, region);
+    state_->open(data, size, region, {});
     const Job job = state_->cut(data, size, region);
     return job.data == data ? nullptr : &state_->small;
 }

@@ -19,6 +19,11 @@ enum class JpegWay {
     kPlain,      // libjpeg-turbo on the whole image
 };
 
+struct ImageSize {
+    int64_t width = 0;  // both 0 where it is not known
+    int64_t height = 0;
+};
+
 // One thread's decoder. Its buffers are kept from call to call, and so are Huffman tables, which are
 // compared before they serve again; libjpeg's state never is.
 class JpegDecoder {
@@ -31,9 +36,13 @@ class JpegDecoder {
     // The region's pixels as decoding the whole image with libjpeg-turbo's defaults (accurate
     // integer DCT, fancy upsampling) gives them, to the bit; gray as three equal values, CMYK as
     // Pillow converts it. What is damaged outside of the region may go unnoticed.
-    // Throws DecodeError, also for a region that is empty or reaches out of the image.
+    // Throws DecodeError, also for a region that is empty or reaches out of the image, and for an
+    // image of another size than the one stated.
     RgbView decode_region(const uint8_t *data, size_t size, const Box &region,
-                          JpegWay way = JpegWay::kFastest);
+                          JpegWay way = JpegWay::kFastest, const ImageSize &stated = {});
+
+    // Gives the memory of its buffers back.
+    void free();
 
     // A JPEG of the restart runs that the region needs, for other decoders; null where the image
     // has no such runs, or none that could be left out. It lasts until the decoder's next call.

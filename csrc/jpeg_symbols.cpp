@@ -227,6 +227,8 @@ uint32_t *read_symbols(RunStream &stream, const McuCodes::Block &block, uint32_t
     return writer.end();
 }
 
+constexpr size_t kKept = size_t{128} << 20;  // bytes that a thread keeps from image to image
+
 thread_local std::vector<uint8_t> thread_run;
 thread_local std::vector<uint32_t> thread_symbols;
 
@@ -240,6 +242,12 @@ class Recoder {
           size_(size),
           run_(thread_run),
           symbols_(thread_symbols) {}
+    ~Recoder() {
+        if (run_.size() > kKept) run_ = {};
+        if (symbols_.size() > kKept / sizeof symbols_[0]) symbols_ = {};
+    }
+    Recoder(const Recoder &) = delete;
+    Recoder &operator=(const Recoder &) = delete;
 
     bool prepare();
     Recoded read(int interval);
@@ -276,7 +284,10 @@ Recoded Recoder::read(int interval) {
     const int64_t mcus = int64_t{layout_.mcus_per_row} * layout_.mcu_rows;
     const int64_t source_interval = layout_.restart_interval ? layout_.restart_interval : mcus;
     coded_.start(data_, size_, layout_.coded, (mcus - 1) / source_interval + 1);
-    if (symbols_.size() < 2 * size_) symbols_.resize(2 * size_);
+    // about two to a byte, and no more than coefficients, however long the file is beside its scan
+    const size_t most = static_cast<size_t>(mcus) * source_.mcu().blocks * DCTSIZE2;
+    const size_t guess = std::min(2 * (size_ - layout_.coded), most);
+    if (symbols_.size() < guess) symbols_.resize(guess);
     uint32_t *out = symbols_.data();
     RunStream stream;
     int previous[4];

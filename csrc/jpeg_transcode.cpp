@@ -176,6 +176,11 @@ Recoded recode_scan(const uint8_t *data, size_t size, const JpegLayout &layout, 
     }
     if (in->num_components > 1 && blocks > kMaxBlocksInMcu) return Recoded::kNotThisWay;
     std::vector<uint8_t> &out = result.bytes;
+    size_t kept = 0;
+    for (jpeg_saved_marker_ptr m = in->marker_list; m; m = m->next) {
+        if (is_kept(m)) kept += m->data_length + 4;
+    }
+    out.reserve(kept + size - layout.coded + 4096);  // else it doubles, and takes thrice as much
     out = {0xFF, 0xD8};
     for (jpeg_saved_marker_ptr m = in->marker_list; m; m = m->next) {
         if (!is_kept(m)) continue;

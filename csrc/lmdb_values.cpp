@@ -140,9 +140,7 @@ Bytes LmdbFile::read(uint64_t key, uint32_t offset, uint32_t size, ReadBuffer &b
             if (first >= pages_ || start + value_size > pages_ * page_size_) {
                 damaged("a value lies behind its end");
             }
-            memory = buffer.grow(size);
-            file_.read(start + offset, memory, size);
-            return {memory, size};
+            return file_.read(start + offset, size, buffer);
         }
         if (room < value_size) damaged("a value is out of bounds");
         return {value + offset, size};

@@ -2,12 +2,22 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 
 namespace fastdata {
+
+void Worker::end_row() {
+    if (!lease.large()) return;
+    decoder.free();
+    buffer.free();
+    scratch = {};
+    lease.end();
+}
 
 void Job::cancel() {
     std::lock_guard<std::mutex> lock(mutex_);
     end_ = std::min(end_, next_);
+    cancelled_ = true;
     if (finished()) idle_.notify_all();
 }
 
@@ -24,6 +34,7 @@ void Job::run(Worker &worker) {
         size_t row = next_++;
         busy_++;
         lock.unlock();
+        worker.lease.stop_with(&cancelled_);
         try {
             work(worker, row);
         } catch (const ReadError &error) {
@@ -32,9 +43,12 @@ void Job::run(Worker &worker) {
             fail(row, RowError::kChecksum, error.what());
         } catch (const DecodeError &error) {
             fail(row, RowError::kDecode, error.what());
+        } catch (const std::bad_alloc &) {
+            fail(row, RowError::kDecode, "there is no memory to decode it");
         } catch (const std::exception &error) {
             fail(row, RowError::kOther, error.what());
         }
+        worker.end_row();
         lock.lock();
         busy_--;
     }
@@ -47,8 +61,8 @@ void Job::fail(size_t row, RowError kind, const char *message) {
     failures_[row] = {kind, message};
 }
 
-WorkerPool::WorkerPool(int threads, const JpegLimits &limits, JpegWay way)
-    : limits_(limits), way_(way) {
+WorkerPool::WorkerPool(int threads, const JpegLimits &limits, size_t memory, JpegWay way)
+    : limits_(limits), way_(way), budget_(memory) {
     for (int i = 0; i < threads; i++) threads_.emplace_back([this] { run(); });
 }
 
@@ -71,7 +85,7 @@ void WorkerPool::submit(std::shared_ptr<Job> job) {
 }
 
 void WorkerPool::run() {
-    Worker worker(limits_, way_);
+    Worker worker(limits_, way_, &budget_);
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
         work_.wait(lock, [this] { return stop_ || !queue_.empty(); });

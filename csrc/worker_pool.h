@@ -1,6 +1,7 @@
 // Threads that work on jobs row by row, with a result for each row.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -14,6 +15,7 @@
 #include "byte_source.h"
 #include "jpeg_decode.h"
 #include "jpeg_header.h"
+#include "memory_budget.h"
 #include "resize.h"
 
 namespace fastdata {
@@ -25,11 +27,15 @@ class ChecksumError : public std::runtime_error {
 
 // What a thread keeps from row to row.
 struct Worker {
-    Worker(const JpegLimits &jpeg_limits, JpegWay jpeg_way)
-        : limits(jpeg_limits), way(jpeg_way), decoder(jpeg_limits) {}
+    Worker(const JpegLimits &jpeg_limits, JpegWay jpeg_way, MemoryBudget *budget)
+        : limits(jpeg_limits), way(jpeg_way), lease(budget), decoder(jpeg_limits), buffer(lease) {}
+
+    // Ends a row: memory that was large goes back to the system, and to the budget.
+    void end_row();
 
     JpegLimits limits;
     JpegWay way;
+    Lease lease;
     JpegDecoder decoder;
     ReadBuffer buffer;
     ResizeScratch scratch;
@@ -65,7 +71,8 @@ class Job {
   private:
     friend class WorkerPool;
 
-    // Does one row; called by many threads at once, each with its own worker.
+    // Does one row; called by many threads at once, each with its own worker, whose lease ends
+    // with the row.
     virtual void work(Worker &worker, size_t row) = 0;
 
     void run(Worker &worker);
@@ -78,12 +85,15 @@ class Job {
     size_t end_;
     size_t busy_ = 0;
     bool keep_going_;
+    std::atomic<bool> cancelled_{false};
     std::map<size_t, RowFailure> failures_;
 };
 
 class WorkerPool {
   public:
-    WorkerPool(int threads, const JpegLimits &limits, JpegWay way = JpegWay::kFastest);
+    // Images that need much memory share `memory` bytes of it.
+    WorkerPool(int threads, const JpegLimits &limits, size_t memory,
+               JpegWay way = JpegWay::kFastest);
     // Cancels what is under way and joins the threads.
     ~WorkerPool();
     WorkerPool(const WorkerPool &) = delete;
@@ -98,6 +108,7 @@ class WorkerPool {
 
     JpegLimits limits_;
     JpegWay way_;
+    MemoryBudget budget_;
     std::mutex mutex_;
     std::condition_variable work_;
     std::deque<std::shared_ptr<Job>> queue_;

@@ -27,6 +27,9 @@ def decode_crop(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order=
     Decode one crop of a JPEG into `out` in this thread; raise DecodeError.
     """
 
+def resize_crop(image: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, 3), order='C', device='cpu', writable=False)], region: Annotated[NDArray[numpy.int64], dict(shape=(None, 4), order='C', device='cpu', writable=False)], scaled: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], cut: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], flip: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None, 3), order='C', device='cpu')]) -> None:
+    """Resize one crop of a decoded image into `out` in this thread."""
+
 def cut_jpeg(data: bytes | memoryview, x0: int, y0: int, x1: int, y1: int, max_pixels: int, max_scans: int, max_segments: int) -> tuple[bytes | None, int, int]:
     """
     Return a JPEG of the restart runs that a region needs, and the place of its first pixel in the image; None where there are no runs to leave out. Raise DecodeError.
@@ -98,14 +101,14 @@ class LoadJob(Job):
 
 class WorkerPool:
     """
-    Threads that read and decode batches; with `libjpeg` by libjpeg-turbo alone, which gives the same pixels, to compare with.
+    Threads that read and decode batches, of which images that need much memory share `memory` bytes; with `libjpeg` by libjpeg-turbo alone, which gives the same pixels, to compare with.
     """
 
-    def __init__(self, threads: int, max_pixels: int, max_scans: int, max_segments: int, libjpeg: bool = False) -> None: ...
+    def __init__(self, threads: int, max_pixels: int, max_scans: int, max_segments: int, memory: int, libjpeg: bool = False) -> None: ...
 
-    def fill(self, source: ByteSource, crcs: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], places: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], regions: Annotated[NDArray[numpy.int64], dict(shape=(None, 4), order='C', device='cpu', writable=False)], scaled: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], cut: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], flip: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None, 3), order='C', device='cpu')], keep_going: bool) -> Job:
+    def fill(self, source: ByteSource, crcs: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], places: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], regions: Annotated[NDArray[numpy.int64], dict(shape=(None, 4), order='C', device='cpu', writable=False)], scaled: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], cut: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], flip: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None, 3), order='C', device='cpu')], keep_going: bool) -> Job:
         """
-        Decode the crops at `places` of a batch into `out`, which the job keeps alive and the caller leaves alone until it is done.
+        Decode the crops at `places` of a batch into `out`, which the job keeps alive and the caller leaves alone until it is done; `sizes` are those of the whole images.
         """
 
     def load(self, source: ByteSource, keep_going: bool) -> LoadJob:

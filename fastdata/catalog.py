@@ -1,12 +1,13 @@
-"""The catalog: one row a sample, mapped from the disk and checked where it is touched.
+"""The catalog: one row a sample, read from the disk and checked where it is touched.
 
 Opening reads the header alone, so it takes the same time for 500 samples as for 500 million. A
-part's table of checksums is checked when the part is first touched, and each block of 64 KiB when
-it is first touched; what was never read is never checked, and what is read always was.
+part's table of checksums is read and checked when the part is first touched, and each block of
+64 KiB when it is first touched; what was never read is never checked, and what is read always was.
+Blocks stay in memory up to a bound, beyond which all are given back and read again where needed.
 """
 
-import mmap
 import os
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -24,11 +25,13 @@ from fastdata.catalog_format import (
     decode_header,
     header_bytes,
 )
-from fastdata.catalog_part import CatalogPart, Ids, Rows
+from fastdata.catalog_part import CatalogPart, Held, Ids, Read, Rows
 from fastdata.errors import CatalogError
 from fastdata.files import open_regular
 
 __all__ = ["ABSENT", "FIELD", "ROW", "Catalog"]
+
+_MOST_HELD = 1 << 13  # blocks in memory, 512 MiB: rows of 13 million samples
 
 
 class Catalog:
@@ -40,12 +43,13 @@ class Catalog:
         field_names: Names of further fields that samples may have.
     """
 
-    def __init__(self, header: Header, load: Callable[[int], memoryview], where: str) -> None:
+    def __init__(self, header: Header, load: Callable[[int], Read], where: str) -> None:
         self.field_names = header.fields
         self._header = header
         self._load = load
         self._where = where
         self._parts: list[CatalogPart | None] = [None] * len(header.parts)
+        self._held = Held()
 
     @classmethod
     def from_file(cls, path: Path) -> Self:
@@ -55,35 +59,33 @@ class Catalog:
             CatalogError: The file is missing, truncated, or its header is damaged.
         """
         try:
-            with open_regular(path) as fd, os.fdopen(fd, "rb", closefd=False) as file:
-                size = os.fstat(file.fileno()).st_size
-                length = header_bytes(file.read(20), str(path))
-                if length > size:
-                    raise CatalogError(
-                        f"{path}: {size} bytes, shorter than the header of {length} bytes"
-                    )
-                file.seek(0)
-                header = decode_header(file.read(length), str(path))
-                stated = header.bytes + sum(map(header.part_bytes, range(len(header.parts))))
-                # Before the file is mapped: touching pages past its end kills the process.
-                if size != stated:
-                    raise CatalogError(f"{path}: {size} bytes, its header states {stated}")
-                mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            file = _File(path)
+            length = header_bytes(file.read(0, 20), str(path))
+            if length > file.size:
+                raise CatalogError(
+                    f"{path}: {file.size} bytes, shorter than the header of {length} bytes"
+                )
+            header = decode_header(file.read(0, length), str(path))
         except OSError as error:
             raise CatalogError(f"{path}: cannot read the catalog: {error.strerror}") from error
         ends = [header.bytes]
         for number in range(len(header.parts)):
             ends.append(ends[-1] + header.part_bytes(number))
-        return cls(header, lambda number: mapped[ends[number] : ends[number + 1]], str(path))
+        if file.size != ends[-1]:
+            raise CatalogError(f"{path}: {file.size} bytes, its header states {ends[-1]}")
+
+        def part(number: int) -> Read:
+            return lambda start, size: file.read(ends[number] + start, size)
+
+        return cls(header, part, str(path))
 
     @classmethod
-    def from_parts(cls, header: bytes, parts: Callable[[int], memoryview], where: str) -> Self:
+    def from_parts(cls, header: bytes, parts: Callable[[int], Read], where: str) -> Self:
         """Open a catalog whose header and parts are stored apart, as in an LMDB file.
 
         Args:
             header: The whole header.
-            parts: Gives a part by number; its buffer is used as it is for as long as the catalog
-                lives.
+            parts: Gives what reads a part, by its number.
             where: The file, for errors.
 
         Raises:
@@ -112,6 +114,7 @@ class Catalog:
         out = np.empty(len(numbers), ROW)
         for part, places, local in self._by_part(numbers):
             out[places] = part.rows(local)
+        self._bound()
         return out
 
     def column(self, name: str) -> npt.NDArray[Any]:
@@ -120,6 +123,7 @@ class Catalog:
         for number in range(len(self._parts)):
             start = number << PART_BITS
             out[start : start + PART_ROWS] = self._part(number).all_rows()[name]
+            self._bound()
         return out
 
     def keys(self, ids: npt.ArrayLike) -> list[str]:
@@ -146,6 +150,7 @@ class Catalog:
         out = np.empty(len(numbers), FIELD)
         for part, places, local in self._by_part(numbers):
             out[places] = part.field(section, local)
+        self._bound()
         return out
 
     def _texts(self, ids: npt.ArrayLike) -> list[tuple[str, str]]:
@@ -155,6 +160,7 @@ class Catalog:
             for place, text in zip(places.tolist(), part.texts(local), strict=True):
                 key, name = text.decode("utf-8", "surrogateescape").split("\0")
                 out[place] = key, name
+        self._bound()
         return out
 
     def _checked(self, ids: npt.ArrayLike) -> Ids:
@@ -178,7 +184,45 @@ class Catalog:
     def _part(self, number: int) -> CatalogPart:
         part = self._parts[number]
         if part is None:
-            data = self._load(number)
+            read = self._load(number)
             # Two threads may both get here; they make equal parts and either may stay.
-            part = self._parts[number] = CatalogPart(self._header, number, data, self._where)
+            part = CatalogPart(self._header, number, read, self._held, self._where)
+            self._parts[number] = part
         return part
+
+    def _bound(self) -> None:
+        """Give memory back where there is too much of it."""
+        if self._held.blocks > _MOST_HELD:
+            self._held.blocks = 0
+            for part in self._parts:
+                if part is not None:
+                    part.forget()
+
+
+class _File:
+    """A file that is open for as long as this object lives.
+
+    Attributes:
+        size: Its bytes when it was opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open it; raises OSError."""
+        self._path = path
+        with open_regular(path) as fd:
+            self._fd = os.dup(fd)
+        weakref.finalize(self, os.close, self._fd)
+        self.size = os.fstat(self._fd).st_size
+
+    def read(self, start: int, size: int) -> bytes:
+        """Bytes of it, fewer where it ends.
+
+        Raises:
+            CatalogError: It cannot be read.
+        """
+        try:
+            return os.pread(self._fd, size, start)
+        except OSError as error:
+            raise CatalogError(
+                f"{self._path}: cannot read the catalog: {error.strerror}"
+            ) from error

@@ -11,8 +11,8 @@ from pathlib import Path
 from threading import Barrier
 from typing import NamedTuple
 
-_CGROUP = Path("/sys/fs/cgroup")
-_OWN = Path("/proc/self/cgroup")
+CGROUP = Path("/sys/fs/cgroup")
+OWN = Path("/proc/self/cgroup")
 _SPIN = 0.02  # seconds; several time slices of the scheduler
 _TRIES = 3
 _LATEST = 5.0  # seconds until all threads must have begun
@@ -31,14 +31,14 @@ def affinity() -> int:
     return os.cpu_count() or 1  # macOS has no affinity
 
 
-def quota(root: Path = _CGROUP, own: Path = _OWN) -> float:
+def quota(root: Path = CGROUP, own: Path = OWN) -> float:
     """CPU time that the process's cgroup, and each around it, grants, in cores; infinite if none.
 
     Args:
         root: Where cgroups are mounted, version 2 or 1.
         own: Which are the process's, as cgroups(7) has /proc/PID/cgroup.
     """
-    quotas = (_quota(folder) for folder in _cgroups(root, own, "cpu"))
+    quotas = (_quota(folder) for folder in cgroups(root, own, "cpu"))
     return min(quotas, default=math.inf)
 
 
@@ -49,7 +49,7 @@ def share() -> int:
     machine, whatever its affinity: ranks that were bound to a socket each, but several to one,
     share that. Ranks that have cores of their own keep these.
     """
-    ranks = _local_world_size()
+    ranks = local_world_size()
     if ranks == 1:
         return available()
     return max(1, math.ceil(min(affinity(), _cpuset() / ranks, quota() / ranks)))
@@ -114,15 +114,15 @@ def _spin(all_begun: Barrier) -> _Spin:
     return _Spin(start, time.perf_counter(), time.thread_time() - used)
 
 
-def _local_world_size() -> int:
+def local_world_size() -> int:
     """Processes that torchrun started on this machine; 1 where it did not."""
     text = os.environ.get("LOCAL_WORLD_SIZE", "")
     return max(1, int(text)) if text.isdecimal() else 1
 
 
-def _cpuset(root: Path = _CGROUP, own: Path = _OWN) -> int:
+def _cpuset(root: Path = CGROUP, own: Path = OWN) -> int:
     """Cores that the process's cgroup holds, or the machine where it holds none."""
-    for folder in _cgroups(root, own, "cpuset"):
+    for folder in cgroups(root, own, "cpuset"):
         for name in ("cpuset.cpus.effective", "cpuset.effective_cpus"):
             try:
                 text = (folder / name).read_text().strip()
@@ -139,7 +139,7 @@ def _count(part: str) -> int:
     return int(last or first) - int(first) + 1
 
 
-def _cgroups(root: Path, own: Path, controller: str) -> Iterator[Path]:
+def cgroups(root: Path, own: Path, controller: str) -> Iterator[Path]:
     """Folders of the process's cgroup and of those around it, for one controller, from within.
 
     A container often sees its own cgroup as the root of all, whatever name /proc has for it.

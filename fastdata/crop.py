@@ -28,6 +28,7 @@ class CropPlan:
     ``output[y, x] = scaled_region[cut_y + y, cut_x + x]``, zero where that lies outside.
 
     Attributes:
+        size: (N, 2) int64, width and height of the whole images.
         source: (N, 4) int64, x, y, width, height of the region that is resampled, in pixels of
             the image; the filter does not look past its edges.
         scaled: (N, 2) int64, width and height that the region is resampled to.
@@ -35,6 +36,7 @@ class CropPlan:
         flip: (N,) bool, mirror the output from left to right.
     """
 
+    size: I64
     source: I64
     scaled: I64
     cut: I64
@@ -108,6 +110,7 @@ class RandomResizedCrop:
             x[fallback] = (sizes[fallback, 0] - width[fallback]) // 2
             y[fallback] = (sizes[fallback, 1] - height[fallback]) // 2
         return CropPlan(
+            size=sizes,
             source=np.stack([x, y, width, height], axis=1),
             scaled=np.tile(np.array(self.shape[::-1], np.int64), (len(ids), 1)),
             cut=np.zeros((len(ids), 2), np.int64),
@@ -182,6 +185,7 @@ class CenterCrop:
         cut = np.where(room < 0, -(-room // 2), np.rint(room / 2).astype(np.int64))
         zeros = np.zeros_like(sizes)
         return CropPlan(
+            size=sizes,
             source=np.concatenate([zeros, sizes], axis=1),
             scaled=scaled,
             cut=cut,

@@ -8,6 +8,7 @@ import numpy as np
 from fastdata.crop import Crop, CropPlan
 from fastdata.errors import DecodeError, OptionError
 from fastdata.fill import Work
+from fastdata.limits import MAX_PIXELS
 from fastdata.native import Failures
 from fastdata.source import Source
 from fastdata.targets import Mask, crop_mask, decode_mask
@@ -28,6 +29,7 @@ class FieldReader:
         names: Collection[str],
         mask: str | None,
         threads: int,
+        max_pixels: int = MAX_PIXELS,
     ) -> None:
         """Prepare; threads start when they are first needed.
 
@@ -39,6 +41,7 @@ class FieldReader:
             names: Fields to hand out as bytes.
             mask: Field that holds a mask as an image, or None.
             threads: Threads.
+            max_pixels: Refuse larger masks.
 
         Raises:
             OptionError: The data set has no such field.
@@ -57,6 +60,7 @@ class FieldReader:
         self._names = names
         self._mask = mask
         self._wanted = wanted
+        self._max_pixels = max_pixels
         self._threads = ThreadPoolExecutor(threads, "fastdata-fields")
 
     def submit(self, work: Work, count: int, masks: Mask | None) -> "Fields":
@@ -107,7 +111,7 @@ class FieldReader:
         if masks is None or self._mask is None:
             return
         try:
-            mask = decode_mask(found.get(self._mask, b""))
+            mask = decode_mask(found.get(self._mask, b""), max_pixels=self._max_pixels)
             crop_mask(mask, fields.crops, place, masks[place])
         except DecodeError as error:
             (key,) = self._source.keys(work.ids[place : place + 1])
@@ -169,4 +173,4 @@ class Fields:
 
 
 def _tables(plan: CropPlan) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.generic]], ...]:
-    return plan.source, plan.scaled, plan.cut, plan.flip
+    return plan.size, plan.source, plan.scaled, plan.cut, plan.flip

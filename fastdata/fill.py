@@ -1,13 +1,15 @@
 """Batches of pixels from a source, read, decoded and cropped straight into their buffer.
 
-The native core's threads do JPEG; other formats, and everything where the core is missing, go
-through OpenCV on Python threads. A batch is planned where it is submitted, and no Python thread
-waits for the core's: handing the interpreter's lock to and fro costs the trainer more than the
-planning itself. A failure travels as a value to whoever waits for the batch, with the key of its
-sample.
+The native core's threads do JPEG; other formats, and everything where the core is missing, are
+decoded on Python threads. What a catalog says of a sample's format only chooses the threads: both
+go by the bytes, and an image of another size than the catalog says is an error. A batch is planned
+where it is submitted, and no Python thread waits for the core's: handing the interpreter's lock to
+and fro costs the trainer more than the planning itself. A failure travels as a value to whoever
+waits for the batch, with the key of its sample.
 """
 
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import NamedTuple, Protocol
 
@@ -17,6 +19,7 @@ import numpy.typing as npt
 from fastdata.crop import Crop, CropPlan
 from fastdata.decode import decode_crop
 from fastdata.errors import DecodeError
+from fastdata.limits import MAX_PIXELS
 from fastdata.native import Failures, NativeDecoder, NativeJob, Places
 from fastdata.probe import FORMATS, core, probe
 from fastdata.source import Ids, Source
@@ -87,6 +90,10 @@ class Filling:
         for part in self._parts:
             part.cancel()
 
+    def is_cancelled(self) -> bool:
+        """Whether the batch is of no use any more."""
+        return self._cancelled
+
     def wait(self, seconds: float) -> bool:
         """Wait until nothing touches the buffer any more; False if that takes longer."""
         end = time.monotonic() + seconds
@@ -123,6 +130,7 @@ class Filler:
         threads: int,
         ahead: int,
         keep_going: bool = False,
+        max_pixels: int = MAX_PIXELS,
     ) -> None:
         """Prepare; Python's threads start when they are first needed.
 
@@ -135,6 +143,7 @@ class Filler:
             ahead: Most batches under way at a time.
             keep_going: Fill the rest of a batch after a sample that failed, so that
                 :meth:`Filling.failures` names them all.
+            max_pixels: Refuse larger images.
         """
         self._source = source
         self._crop = crop
@@ -142,7 +151,12 @@ class Filler:
         self._seed = seed
         self._keep_going = keep_going
         native = core()
-        self._native = None if native is None else NativeDecoder(native, source, threads)
+        self._max_pixels = max_pixels
+        self._native = (
+            None
+            if native is None
+            else NativeDecoder(native, source, threads, max_pixels=max_pixels)
+        )
         self._batches = ThreadPoolExecutor(ahead, thread_name_prefix="fastdata-batch")
         self._samples = ThreadPoolExecutor(threads, thread_name_prefix="fastdata-decode")
 
@@ -212,20 +226,29 @@ class Filler:
     ) -> None:
         """Begin to decode the given places on Python's threads; without a plan, each by itself."""
         futures = {
-            place: self._samples.submit(self._decode_sample, work, plan, place, out[place])
+            place: self._samples.submit(
+                self._decode_sample, work, plan, place, out[place], filling.is_cancelled
+            )
             for place in places.tolist()
         }
         if futures:
             filling.add(_Futures(futures))
 
-    def _decode_sample(self, work: Work, plan: CropPlan | None, place: int, out: Pixels) -> None:
+    def _decode_sample(
+        self,
+        work: Work,
+        plan: CropPlan | None,
+        place: int,
+        out: Pixels,
+        stopped: Callable[[], bool],
+    ) -> None:
         one = work.at(place)
         data = self._source.read(int(one.ids[0]))
         try:
             if plan is None:
-                info = probe(data)
+                info = probe(data, self._max_pixels)
                 plan, place = self._plan(np.array([[info.width, info.height]]), one), 0
-            decode_crop(data, plan, place, out)
+            decode_crop(data, plan, place, out, max_pixels=self._max_pixels, stopped=stopped)
         except DecodeError as error:
             (key,) = self._source.keys(one.ids)
             raise DecodeError(f"{self._source.path}: sample {key!r}: {error}") from error

@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fastdata import manifest
-from fastdata.errors import ManifestError, ShardError
+from fastdata.catalog import Catalog
+from fastdata.catalog_part import Read
+from fastdata.errors import CatalogError, ManifestError, ShardError
 from fastdata.lmdb_format import (
     ADVICE,
     CATALOG_KEY,
@@ -41,6 +43,7 @@ __all__ = [
     "check_seal",
     "open_file",
     "part_key",
+    "read_catalog",
     "read_manifest",
     "sample_key",
 ]
@@ -81,6 +84,31 @@ def read_manifest(file: "LMDBFile") -> manifest.Manifest:
     if found.kind != "lmdb" or groups_end != file.groups_end:
         raise ManifestError(f"{file.path}: holds the manifest of another data set; {ADVICE}")
     return found
+
+
+def read_catalog(file: "LMDBFile") -> Catalog:
+    """The catalog of a data set in an LMDB file, which reads its parts as they are needed.
+
+    Raises:
+        CatalogError: It is missing, or its header is damaged.
+        ShardError: The file is damaged on the way to it.
+    """
+    header = file.get(CATALOG_KEY)
+    if header is None:
+        raise CatalogError(f"{file.path}: holds no catalog; {ADVICE}")
+
+    def part(number: int) -> Read:
+        place = file.find(part_key(number))
+        if place is None:
+            raise CatalogError(f"{file.path}: holds no catalog part {number}; {ADVICE}")
+
+        def read(start: int, size: int) -> bytes:
+            end = min(place.size, start + size)
+            return file.read(place.offset + start, max(0, end - start))
+
+        return read
+
+    return Catalog.from_parts(header, part, str(file.path))
 
 
 def check_seal(path: Path) -> None:

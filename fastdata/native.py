@@ -1,4 +1,4 @@
-"""The native core in Python's terms: single images, and threads for batches."""
+"""The native core in Python's terms: threads for batches, and JPEGs made smaller."""
 
 import os
 from types import ModuleType
@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fastdata import memory
 from fastdata.crop import CropPlan
-from fastdata.decode import decode_crop
 from fastdata.errors import DecodeError, FastdataError, SampleError, ShardError
 from fastdata.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS
 from fastdata.probe import core
@@ -19,34 +19,11 @@ Failures = dict[int, BaseException]
 """What went wrong, by place in the batch."""
 
 _ERRORS = (ShardError, SampleError, DecodeError, FastdataError)  # by the core's RowError
-_LIMITS = (MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS)
-_JPEG = b"\xff\xd8\xff"
 
 
-def decode_one(data: bytes, plan: CropPlan, row: int, out: npt.NDArray[np.uint8]) -> None:
-    """Decode, crop, resize and flip one image in the calling thread.
-
-    The native core does JPEGs, and of these only what the crop needs; OpenCV does the rest.
-
-    Args:
-        data: An encoded image whose width and height the plan was made for.
-        plan: Crops of a batch.
-        row: Which of them to apply.
-        out: (h, w, 3) uint8, C-contiguous; every pixel is written.
-
-    Raises:
-        DecodeError: The bytes are no image, are damaged, or hold an image of another size.
-    """
-    native = core()
-    if native is None or not data.startswith(_JPEG):
-        decode_crop(data, plan, row, out)
-        return
-    one = slice(row, row + 1)
-    parts = plan.source[one], plan.scaled[one], plan.cut[one], plan.flip[one]
-    native.decode_crop(data, *parts, out[None], *_LIMITS)
-
-
-def cut_runs(data: bytes, x: int, y: int, width: int, height: int) -> tuple[bytes, int, int]:
+def cut_runs(
+    data: bytes, x: int, y: int, width: int, height: int, *, max_pixels: int = MAX_PIXELS
+) -> tuple[bytes, int, int]:
     """A smaller JPEG that holds a region of one with restart runs, pixels unchanged to the bit.
 
     Args:
@@ -55,6 +32,7 @@ def cut_runs(data: bytes, x: int, y: int, width: int, height: int) -> tuple[byte
         y: First row.
         width: Columns.
         height: Rows.
+        max_pixels: Refuse a larger image.
 
     Returns:
         The JPEG of the runs that the region needs, and the column and row of the image that its
@@ -67,18 +45,27 @@ def cut_runs(data: bytes, x: int, y: int, width: int, height: int) -> tuple[byte
     native = core()
     if native is None:
         return data, 0, 0
-    small, left, top = native.cut_jpeg(data, x, y, x + width, y + height, *_LIMITS)
+    limits = max_pixels, MAX_SCANS, MAX_SEGMENTS
+    small, left, top = native.cut_jpeg(data, x, y, x + width, y + height, *limits)
     return (data if small is None else small), left, top
 
 
 class NativeDecoder:
     """A pool of native threads that read, check, decode, crop and resize JPEGs."""
 
-    def __init__(self, native: ModuleType, source: Source, threads: int) -> None:
-        """Start the threads; they end with this object."""
+    def __init__(
+        self,
+        native: ModuleType,
+        source: Source,
+        threads: int,
+        *,
+        max_pixels: int = MAX_PIXELS,
+    ) -> None:
+        """Start the threads; they end with this object. Larger images are refused."""
         self._source = source
         self._core = native
-        self._pool = native.WorkerPool(threads, *_LIMITS)
+        limits = max_pixels, MAX_SCANS, MAX_SEGMENTS
+        self._pool = native.WorkerPool(threads, *limits, memory.share())
 
     def encoded(self, ids: Ids, rows: npt.NDArray[Any]) -> Any:
         """Where the encoded bytes of N samples are, for :meth:`load` and :meth:`fill`."""
@@ -110,9 +97,8 @@ class NativeDecoder:
             out: (N, h, w, 3) uint8, which the job keeps alive.
             keep_going: Go on with the others after a sample that failed.
         """
-        job = self._pool.fill(
-            encoded, crcs, places, plan.source, plan.scaled, plan.cut, plan.flip, out, keep_going
-        )
+        parts = plan.size, plan.source, plan.scaled, plan.cut, plan.flip
+        job = self._pool.fill(encoded, crcs, places, *parts, out, keep_going)
         return NativeJob(job, self._source, ids[places], places)
 
 

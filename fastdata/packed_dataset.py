@@ -14,8 +14,8 @@ from fastdata.catalog import Catalog
 from fastdata.catalog_format import PART_ROWS
 from fastdata.errors import CatalogError, ManifestError, ShardError
 from fastdata.files import read_regular
-from fastdata.lmdb_file import CATALOG_KEY, LMDBFile, open_file, part_key, read_manifest
-from fastdata.lmdb_format import ADVICE
+from fastdata.lmdb_file import LMDBFile, open_file, read_catalog, read_manifest
+from fastdata.lmdb_format import CATALOG_KEY, part_key
 from fastdata.manifest import CATALOG_NAME, Manifest
 
 _MIXED = "they are of different packs; restore the files of one"
@@ -45,7 +45,7 @@ class Lmdb(NamedTuple):
         """Yield the bytes of the catalog."""
         yield self.file.get(CATALOG_KEY) or b""
         for number in range(-(-len(self.catalog) // PART_ROWS)):
-            yield bytes(_part(self.file, number))
+            yield self.file.get(part_key(number)) or b""
 
 
 def open_shards(folder: Path) -> Shards:
@@ -85,7 +85,7 @@ def open_lmdb(path: Path) -> Lmdb:
     file = open_file(path)
     try:
         found = read_manifest(file)
-        catalog = _lmdb_catalog(file)
+        catalog = read_catalog(file)
         _check_same(path, found, catalog)
     except BaseException:
         file.close()
@@ -137,17 +137,3 @@ def _check_size(path: Path, size: int) -> None:
         raise ShardError(
             f"{path}: {status.st_size} bytes, the manifest states {size}; restore it, or pack again"
         )
-
-
-def _lmdb_catalog(file: LMDBFile) -> Catalog:
-    header = file.get(CATALOG_KEY)
-    if header is None:
-        raise CatalogError(f"{file.path}: holds no catalog; {ADVICE}")
-    return Catalog.from_parts(header, lambda number: _part(file, number), str(file.path))
-
-
-def _part(file: LMDBFile, number: int) -> memoryview:
-    part = file.get(part_key(number))
-    if part is None:
-        raise CatalogError(f"{file.path}: holds no catalog part {number}; {ADVICE}")
-    return memoryview(part)

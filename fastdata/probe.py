@@ -96,11 +96,12 @@ def core() -> ModuleType | None:
     return _CORE
 
 
-def probe(data: bytes | memoryview) -> ImageInfo:
+def probe(data: bytes | memoryview, max_pixels: int = MAX_PIXELS) -> ImageInfo:
     """Tell the format and the size of an encoded image without decoding it.
 
     Args:
         data: The whole file; a memoryview is of contiguous bytes.
+        max_pixels: Refuse a larger image.
 
     Raises:
         DecodeError: It is no image of a known format, or one that is truncated, damaged, over a
@@ -109,14 +110,23 @@ def probe(data: bytes | memoryview) -> ImageInfo:
     view = memoryview(data)
     name = _sniff(bytes(view[:16]))
     if name == "jpeg":
-        header = _read_jpeg(data)
+        header = _read_jpeg(data, max_pixels)
         return ImageInfo(name, *header[:5], header.restart_interval)
     try:
         width, height, components = _READERS[name](view)
     except (struct.error, IndexError):
         raise DecodeError(f"truncated {name.upper()}: {len(view)} bytes end in a header") from None
-    check_pixels(width, height)
+    check_pixels(width, height, max_pixels)
     return ImageInfo(name, width, height, components)
+
+
+def decoding_bytes(info: ImageInfo, size: int) -> int:
+    """About the memory that decoding an image takes at most, beside its ``size`` bytes."""
+    if info.format == "npy":
+        return size
+    # the pixels twice, in a decoder and out of it, as 4 bytes where there is alpha; and all
+    # coefficients of a JPEG that comes in several scans
+    return info.width * info.height * (12 if info.progressive else 8)
 
 
 def _sniff(head: bytes) -> str:
@@ -132,7 +142,7 @@ def _sniff(head: bytes) -> str:
     raise DecodeError(f"not an image: it starts with {head[:8]!r}, which is none of {names}")
 
 
-def _read_jpeg(data: bytes | memoryview) -> JpegHeader:
+def _read_jpeg(data: bytes | memoryview, max_pixels: int) -> JpegHeader:
     if _CORE is None:
-        return read_jpeg_header(data)
-    return JpegHeader(*_CORE.probe_jpeg(data, MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS))
+        return read_jpeg_header(data, max_pixels)
+    return JpegHeader(*_CORE.probe_jpeg(data, max_pixels, MAX_SCANS, MAX_SEGMENTS))

@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fastdata.crop import CropPlan
+from fastdata.decode import memory_for
 from fastdata.errors import DecodeError
+from fastdata.limits import MAX_PIXELS
 from fastdata.probe import probe
 
 Mask = npt.NDArray[np.uint8]
@@ -23,18 +25,26 @@ _COLOURS = (b"PLTE", b"tRNS")
 _SPREAD = {1: 255, 2: 85, 4: 17, 8: 1}  # libpng widens gray of so many bits by this factor
 
 
-def decode_mask(data: bytes) -> Mask:
+def decode_mask(data: bytes, *, max_pixels: int = MAX_PIXELS) -> Mask:
     """Labels of a segmentation mask, one byte a pixel.
 
     Of a PNG with a palette these are the indices, as VOC stores its classes, not the colours.
+
+    Args:
+        data: An encoded image.
+        max_pixels: Refuse a larger one.
 
     Returns:
         (h, w) uint8.
 
     Raises:
-        DecodeError: It is no image, or has more than one channel or 8 bits.
+        DecodeError: It is no image, is over a limit, or has more than one channel or 8 bits.
     """
-    probe(data)  # no image, or one of too many pixels
+    with memory_for(probe(data, max_pixels), data):
+        return _decode_mask(data)
+
+
+def _decode_mask(data: bytes) -> Mask:
     plain, factor = _without_palette(data) if data.startswith(_PNG) else (data, 1)
     try:
         mask = cv2.imdecode(np.frombuffer(plain, np.uint8), cv2.IMREAD_UNCHANGED)

@@ -3,6 +3,7 @@
 import torch
 
 from fastdata.errors import OptionError
+from fastdata.limits import check_max_pixels
 from fastdata.workers import Transform
 
 
@@ -16,6 +17,7 @@ def check_options(
     workers: int,
     threads: int | None,
     prefetch: int,
+    max_pixels: int,
 ) -> None:
     """Refuse what is out of range.
 
@@ -36,3 +38,4 @@ def check_options(
         raise OptionError(f"threads must be 1 or more, found {threads}")
     if prefetch < 0:
         raise OptionError(f"prefetch must be 0 or more, found {prefetch}")
+    check_max_pixels(max_pixels)

@@ -12,6 +12,7 @@ from fastdata.batches import BatchPlan
 from fastdata.crop import CenterCrop, Crop
 from fastdata.epochs import Shuffle
 from fastdata.errors import OptionError
+from fastdata.limits import MAX_PIXELS
 from fastdata.loaders.batch_loader import BatchLoader
 from fastdata.loaders.checks import check_options
 from fastdata.loaders.choice import Weights, Where
@@ -78,6 +79,7 @@ class DALILoader(BatchLoader):
         reader: Literal["fastdata", "webdataset"] = "fastdata",
         decoder: Literal["cpu", "mixed"] | None = None,
         cut: bool = False,
+        max_pixels: int = MAX_PIXELS,
     ) -> None:
         """Open the data set; nothing is read before the first batch is asked for.
 
@@ -109,6 +111,7 @@ class DALILoader(BatchLoader):
                 copying and decoding, and costs the reading threads a search through the bytes;
                 pixels stay the same. It needs the native core and images packed with runs, others
                 go whole.
+            max_pixels: Largest image to decode; not with ``reader="webdataset"``, where DALI reads.
 
         Raises:
             MissingExtraError: DALI is not installed, or is too old.
@@ -126,6 +129,7 @@ class DALILoader(BatchLoader):
             workers=0,
             threads=threads,
             prefetch=prefetch,
+            max_pixels=max_pixels,
         )
         source, epochs = drawn_from(
             path,
@@ -154,7 +158,15 @@ class DALILoader(BatchLoader):
         pipeline: DALIPipeline | ReaderPipeline
         self._states = reader == "fastdata"
         if reader == "fastdata":
-            feeder = Feeder(source, crop, flip=flip, seed=seed, threads=threads, cut=cut)
+            feeder = Feeder(
+                source,
+                crop,
+                flip=flip,
+                seed=seed,
+                threads=threads,
+                cut=cut,
+                max_pixels=max_pixels,
+            )
             pipeline = DALIPipeline(
                 modules,
                 graph,

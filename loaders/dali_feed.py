@@ -7,9 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fastdata.crop import Crop
-from fastdata.decode import decode
+from fastdata.decode import check_size, decode
 from fastdata.errors import DecodeError
 from fastdata.fill import Work
+from fastdata.limits import MAX_PIXELS
 from fastdata.loaders.dali_plan import Placement, place
 from fastdata.native import cut_runs
 from fastdata.probe import probe
@@ -77,7 +78,15 @@ class Feeder:
     """
 
     def __init__(
-        self, source: Source, crop: Crop, *, flip: float, seed: int, threads: int, cut: bool
+        self,
+        source: Source,
+        crop: Crop,
+        *,
+        flip: float,
+        seed: int,
+        threads: int,
+        cut: bool,
+        max_pixels: int = MAX_PIXELS,
     ) -> None:
         """Prepare; threads start when they are first needed.
 
@@ -88,12 +97,14 @@ class Feeder:
             seed: Keys the crops.
             threads: How many read.
             cut: Take the restart runs that the crop needs out of a JPEG, and give DALI those.
+            max_pixels: Refuse larger images.
         """
         self._source = source
         self._crop = crop
         self._flip = flip
         self._seed = seed
         self._cut = cut
+        self._max_pixels = max_pixels
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="fastdata-dali")
 
     def submit(self, work: Work) -> Reading:
@@ -106,7 +117,7 @@ class Feeder:
         """The first image of a batch that OpenCV cannot decode either, by its key."""
         for number, key in zip(work.ids.tolist(), self._source.keys(work.ids), strict=True):
             try:
-                decode(self._source.read(number))
+                decode(self._source.read(number), max_pixels=self._max_pixels)
             except DecodeError as error:
                 return DecodeError(f"{self._source.path}: sample {key!r}: {error}")
         return None
@@ -126,8 +137,10 @@ class Feeder:
         images = [self._source.read(number) for number in work.ids.tolist()]
         row = 0
         try:
-            for row in np.flatnonzero(sizes.min(axis=1) == 0).tolist():  # a folder's are unknown
-                info = probe(images[row])
+            for row, data in enumerate(images):
+                info = probe(data, self._max_pixels)
+                if sizes[row].any():  # a folder's are unknown
+                    check_size(info, *sizes[row].tolist())
                 sizes[row] = info.width, info.height
             plan = self._crop.plan(
                 sizes, work.keys, seed=self._seed, epoch=work.epoch, flip=self._flip
@@ -147,11 +160,9 @@ class Feeder:
         if data.startswith(_JPEG):
             left = top = 0
             if self._cut:
-                data, left, top = cut_runs(data, x, y, width, height)
+                data, left, top = cut_runs(data, x, y, width, height, max_pixels=self._max_pixels)
             box[:2] -= left, top
             return np.frombuffer(data, np.uint8)
-        pixels = decode(data)[y : y + height, x : x + width]
-        if pixels.shape[:2] != (height, width):
-            raise DecodeError(f"smaller than its header says: no {width} x {height} at {x}, {y}")
+        pixels = decode(data, max_pixels=self._max_pixels)[y : y + height, x : x + width]
         box[:2] = 0
         return np.frombuffer(b"P6\n%d %d\n255\n" % (width, height) + pixels.tobytes(), np.uint8)

@@ -14,6 +14,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from fastdata import order
 from fastdata.decode import decode
 from fastdata.errors import DecodeError, OptionError
+from fastdata.limits import MAX_PIXELS, check_max_pixels
 from fastdata.loaders import state
 from fastdata.loaders.folder_reader import FolderSource
 from fastdata.loaders.lmdb_reader import LMDBSource
@@ -59,6 +60,7 @@ class SampleDataset(IterableDataset[Any]):
         batch_size: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
+        max_pixels: int = MAX_PIXELS,
     ) -> None:
         """Open a data set; no sample is read yet.
 
@@ -71,6 +73,7 @@ class SampleDataset(IterableDataset[Any]):
             batch_size: Yield lists of so many samples, the last one shorter.
             rank: This rank; None takes it from torch.distributed where that is initialised.
             world_size: Number of ranks; None likewise.
+            max_pixels: Largest image to decode; a larger one is a DecodeError.
 
         Raises:
             NotADatasetError: ``path`` holds no data set of this kind.
@@ -80,8 +83,10 @@ class SampleDataset(IterableDataset[Any]):
         if batch_size is not None and batch_size < 1:
             raise OptionError(f"batch_size must be 1 or more, found {batch_size}")
         rank_and_world_size(rank, world_size)
+        check_max_pixels(max_pixels)
         self.source = self._open(path)
         self._decode = decode
+        self._max_pixels = max_pixels
         self._transform = transform
         self._shuffle = shuffle
         self._seed = seed
@@ -176,7 +181,7 @@ class SampleDataset(IterableDataset[Any]):
         image: Any = self.source.read(number)
         if self._decode:
             try:
-                image = decode(image)
+                image = decode(image, max_pixels=self._max_pixels)
             except DecodeError as error:
                 raise DecodeError(f"{self.source.path}: sample {key!r}: {error}") from error
         sample = Sample(key, label, image, self.source.read_fields(number), number)
@@ -220,6 +225,7 @@ class DatasetOptions(TypedDict, total=False):
     batch_size: int | None
     rank: int | None
     world_size: int | None
+    max_pixels: int
 
 
 _DATASETS: dict[type[AnySource], type[SampleDataset]] = {

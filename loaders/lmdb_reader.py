@@ -42,7 +42,8 @@ class LMDBSource(PackedSource):
                 self._file = core.LmdbFile(os.fsencode(self.path))
             except OSError as error:
                 raise ShardError(f"{self.path}: {error}; {ADVICE}") from error
-        offsets = rows["offset"].astype(np.uint32)
+        # no entry has more than 4 GiB; what lies beyond must not wrap around into it
+        offsets = np.minimum(rows["offset"], 2**32 - 1).astype(np.uint32)
         return core.LmdbValues(
             self._file, ids.astype(np.uint64), offsets, np.ascontiguousarray(rows["length"])
         )
@@ -54,6 +55,8 @@ class LMDBSource(PackedSource):
 
     def _bytes(self, sample: int, shard: int, offset: int, length: int) -> bytes:  # noqa: ARG002
         place = self._lmdb.find(sample_key(sample))
-        if place is None or offset + length > place.size:
+        if place is None:
             return b""
+        if offset + length > place.size:
+            raise self._outside(sample, "its entry", place.size, offset, length)
         return self._lmdb.read(place.offset + offset, length)

@@ -12,6 +12,7 @@ from fastdata.batch import Augment
 from fastdata.batches import BatchPlan
 from fastdata.crop import CenterCrop, Crop
 from fastdata.epochs import Shuffle
+from fastdata.limits import MAX_PIXELS
 from fastdata.loaders.batch_loader import BatchLoader
 from fastdata.loaders.checks import check_options
 from fastdata.loaders.choice import Weights, Where
@@ -82,6 +83,7 @@ class Loader(BatchLoader):
         workers: int = 0,
         threads: int | None = None,
         prefetch: int = 2,
+        max_pixels: int = MAX_PIXELS,
     ) -> None:
         """Open the data set; nothing is read before the first batch is asked for.
 
@@ -125,11 +127,14 @@ class Loader(BatchLoader):
                 processes the generators of random, numpy and torch are seeded before each call.
             threads: Decoding threads; None leaves one or two cores to the trainer.
             prefetch: Batches begun ahead of the one in use.
+            max_pixels: Largest image to decode; a larger one is a bad sample. See
+                :data:`fastdata.limits.MAX_PIXELS`.
 
         Raises:
             NotADatasetError: ``path`` holds no data set.
             CorruptError: It is damaged.
-            OptionError: An argument is out of range, or the device is not there.
+            OptionError: An argument is out of range, the device is not there, or there is no
+                memory for the batches.
         """
         check_options(
             flip=flip,
@@ -140,6 +145,7 @@ class Loader(BatchLoader):
             workers=workers,
             threads=threads,
             prefetch=prefetch,
+            max_pixels=max_pixels,
         )
         source, epochs = drawn_from(
             path,
@@ -172,6 +178,7 @@ class Loader(BatchLoader):
             prefetch=prefetch,
             error_budget=error_budget if on_error == "replace" else None,
             quarantine=Path(quarantine),
+            max_pixels=max_pixels,
         )
         super().__init__(
             source,

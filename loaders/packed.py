@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fastdata.catalog import ABSENT, Catalog
 from fastdata.checksum import crc32c
-from fastdata.errors import CatalogError, SampleError
+from fastdata.errors import CatalogError, SampleError, ShardError
 from fastdata.manifest import Manifest
 from fastdata.source import Ids, Source
 
@@ -91,18 +91,37 @@ class PackedSource(ABC):
 
     @abstractmethod
     def _bytes(self, sample: int, shard: int, offset: int, length: int) -> bytes:
-        """The bytes at a place; fewer of them where the file ends. LMDB finds them by sample."""
+        """The bytes at a place; fewer of them where the file ends. LMDB finds them by sample.
+
+        Raises:
+            ShardError: The place is outside of what the manifest, or the LMDB, says there is.
+        """
 
     def _read(self, sample: int, shard: int, offset: int, length: int, crc: int) -> bytes:
+        if not 0 <= int(shard) < len(self.manifest.shards):
+            raise ShardError(
+                f"{self.path}: sample {self._key(sample)!r}: the catalog says shard {shard}, there "
+                f"are {len(self.manifest.shards)}; restore the catalog, or pack again"
+            )
         data = self._bytes(sample, int(shard), int(offset), int(length))
         if len(data) != length or crc32c(data) != crc:
-            (key,) = self.catalog.keys([sample])
             raise SampleError(
-                f"{self.path}: sample {key!r} in {self.manifest.shards[shard].name}: "
+                f"{self.path}: sample {self._key(sample)!r} in {self.manifest.shards[shard].name}: "
                 f"{len(data)} bytes at {offset} do not match their checksum; "
                 "restore the file, or pack again"
             )
         return data
+
+    def _key(self, sample: int) -> str:
+        (key,) = self.catalog.keys([sample])
+        return key
+
+    def _outside(self, sample: int, what: str, size: int, offset: int, length: int) -> ShardError:
+        """The error of a sample that the catalog says lies where its file does not reach."""
+        return ShardError(
+            f"{self.path}: sample {self._key(sample)!r}: {length} bytes at {offset} lie outside of "
+            f"the {size} bytes of {what}; restore the catalog, or pack again"
+        )
 
     def __reduce__(self) -> tuple[Callable[..., Source], tuple[type, Path, str]]:
         """Send the path, not the catalog."""

@@ -51,7 +51,10 @@ class TarSource(PackedSource):
             while self._open:
                 os.close(self._open.popitem()[1])
 
-    def _bytes(self, sample: int, shard: int, offset: int, length: int) -> bytes:  # noqa: ARG002
+    def _bytes(self, sample: int, shard: int, offset: int, length: int) -> bytes:
+        stored = self.manifest.shards[shard]
+        if offset + length > stored.bytes:
+            raise self._outside(sample, stored.name, stored.bytes, offset, length)
         # A shard that was opened stays open until close(), so that no descriptor is closed under
         # another thread's read; with very many shards the rest are opened for each read.
         fd = self._open.get(shard)

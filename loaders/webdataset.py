@@ -13,9 +13,10 @@ from torch.utils.data import get_worker_info
 
 from fastdata import rng
 from fastdata.crop import Crop
+from fastdata.decode import decode_crop
 from fastdata.errors import DecodeError, OptionError, SourceError
+from fastdata.limits import MAX_PIXELS, check_max_pixels
 from fastdata.loaders.ranks import rank_and_world_size
-from fastdata.native import decode_one
 from fastdata.probe import probe
 
 __all__ = ["Decoder", "decoder"]
@@ -46,7 +47,13 @@ class Decoder:
     """
 
     def __init__(
-        self, crop: Crop, *, flip: float = 0.0, seed: int = 0, field: str | None = None
+        self,
+        crop: Crop,
+        *,
+        flip: float = 0.0,
+        seed: int = 0,
+        field: str | None = None,
+        max_pixels: int = MAX_PIXELS,
     ) -> None:
         """Make the stage; it can be pickled, and is then as new.
 
@@ -56,12 +63,15 @@ class Decoder:
             seed: Keys the random numbers.
             field: Name of the image's field; None means the one that is called ``jpg``, ``png`` or
                 another image extension.
+            max_pixels: Largest image to decode; a larger one is a DecodeError.
 
         Raises:
-            OptionError: ``flip`` is no probability.
+            OptionError: ``flip`` is no probability, or ``max_pixels`` out of range.
         """
         if not 0 <= flip <= 1:
             raise OptionError(f"flip is a probability from 0 to 1, found {flip}")
+        check_max_pixels(max_pixels)
+        self._max_pixels = max_pixels
         self._crop = crop
         self._flip = flip
         self._seed = seed
@@ -90,11 +100,11 @@ class Decoder:
             )
         out = np.empty((*self._crop.shape, 3), np.uint8)
         try:
-            info = probe(data)
+            info = probe(data, self._max_pixels)
             size = np.array([[info.width, info.height]], np.int64)
             key, number = self._next()
             plan = self._crop.plan(size, number, seed=key, epoch=0, flip=self._flip)
-            decode_one(data, plan, 0, out)
+            decode_crop(data, plan, 0, out, max_pixels=self._max_pixels)
         except DecodeError as error:
             raise DecodeError(f"{_name(sample)}: {error}") from error
         return {**sample, field: out}

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import torch
 
+from fastdata import memory
 from fastdata.crop import Crop
 from fastdata.epochs import Epochs
+from fastdata.errors import OptionError
 from fastdata.fields import FieldReader
 from fastdata.fill import Filler, Fills
 from fastdata.loaders.pipeline import Pipeline
@@ -40,6 +42,7 @@ def wired(
     prefetch: int,
     error_budget: float | None,
     quarantine: Path,
+    max_pixels: int,
 ) -> Pipeline:
     """Decoder, buffers and the way to the device; nothing is read or allocated yet.
 
@@ -62,11 +65,24 @@ def wired(
         prefetch: Batches begun ahead of the one in use.
         error_budget: Share of samples that may be replaced; None makes a bad sample an error.
         quarantine: Where replaced samples are written down.
+        max_pixels: Refuse larger images.
+
+    Raises:
+        OptionError: There is no memory for the batches.
     """
+    layout = Layout(crop.shape, views, mask is not None)
+    _check_memory(layout.size(most), most, prefetch + 2)
     reader = None
     if fields or mask is not None:
         reader = FieldReader(
-            source, crop, flip=flip, seed=seed, names=fields, mask=mask, threads=threads
+            source,
+            crop,
+            flip=flip,
+            seed=seed,
+            names=fields,
+            mask=mask,
+            threads=threads,
+            max_pixels=max_pixels,
         )
     keep_going = error_budget is not None
     filler: Fills = Filler(
@@ -77,6 +93,7 @@ def wired(
         threads=threads,
         ahead=prefetch + 1,
         keep_going=keep_going,
+        max_pixels=max_pixels,
     )
     if transform is not None:
         filler = TransformFiller(
@@ -95,7 +112,6 @@ def wired(
     if error_budget is not None:
         replacer = Replacer(source, epochs, filler, reader, error_budget, quarantine)
     finish = None if normalize is None else Normalize(normalize, dtype=dtype, device=device)
-    layout = Layout(crop.shape, views, mask is not None)
     streams = streams_to(device)
     return Pipeline(
         filler,
@@ -107,3 +123,13 @@ def wired(
         replacer=replacer,
         where=str(source.path),
     )
+
+
+def _check_memory(size: int, samples: int, batches: int) -> None:
+    """Refuse batches for which there is no memory, before the system ends the process for them."""
+    there = memory.available()
+    if there is not None and size * batches > there:
+        raise OptionError(
+            f"{batches} batches of {samples} samples take {size * batches:,} bytes, {there:,} are "
+            "free; choose a smaller batch_size, crop or prefetch"
+        )

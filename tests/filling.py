@@ -15,6 +15,7 @@ from fastdata.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS
 
 Box = tuple[int, int, int, int]
 LIMITS = (MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS)
+MEMORY = 1 << 40
 READ, CHECKSUM, DECODE, OTHER = range(4)  # kinds of failures
 SENTINEL = 77
 NO_CHECKSUMS = np.empty(0, np.uint32)
@@ -39,7 +40,7 @@ class Crops(NamedTuple):
 
 def pool(core: ModuleType, threads: int = 1, *, libjpeg: bool = False) -> Any:
     """Threads with the package's limits."""
-    return core.WorkerPool(threads, *LIMITS, libjpeg=libjpeg)
+    return core.WorkerPool(threads, *LIMITS, MEMORY, libjpeg=libjpeg)
 
 
 def whole_files(core: ModuleType, paths: Sequence[Path]) -> Any:
@@ -56,6 +57,7 @@ def begin(
         source,
         crcs,
         np.arange(count, dtype=np.int64),
+        np.zeros((count, 2), np.int64),  # of the images: not known
         np.array(crops.regions, np.int64).reshape(count, 4),
         np.array(crops.scaled, np.int64).reshape(count, 2),
         np.tile(np.array(crops.cut, np.int64), (count, 1)),

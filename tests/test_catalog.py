@@ -13,6 +13,7 @@ from fastdata import catalog, catalog_builder, catalog_format, catalog_part
 from fastdata.catalog import ABSENT, Catalog
 from fastdata.catalog_builder import CatalogBuilder
 from fastdata.catalog_format import FIELD, ROW
+from fastdata.catalog_part import in_memory
 from fastdata.errors import CatalogError
 
 U32 = st.integers(0, 2**32 - 1)
@@ -98,7 +99,7 @@ def test_rows_come_back_as_they_went_in(
     for row, (key, name) in zip(rows, texts, strict=False):
         builder.append(key, name, **dict(zip(columns, row, strict=True)), fields={"json": field})
     pieces = list(builder.encode())
-    opened = Catalog.from_parts(pieces[0], lambda part: memoryview(pieces[part + 1]), "it")
+    opened = Catalog.from_parts(pieces[0], lambda part: in_memory(pieces[part + 1]), "it")
 
     ids = np.arange(len(rows))[::-1]
     found = opened.rows(ids)

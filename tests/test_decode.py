@@ -132,5 +132,5 @@ def test_image_smaller_than_announced() -> None:
     data = _encoded(_picture(50, 40))
     plan = CenterCrop(32).plan(np.array([[100, 80]]), np.array([0]), seed=0, epoch=0, flip=0)
 
-    with pytest.raises(DecodeError, match="100 x 80 pixels, found 50 x 40"):
+    with pytest.raises(DecodeError, match="header says 50x40 pixels, the catalog 100x80"):
         _crop(data, plan, (32, 32))

@@ -29,24 +29,10 @@ from fastdata.doctor.results import (
     Content,
     Remedy,
 )
-from fastdata.doctor.storage import measure_storage, memory
+from fastdata.doctor.storage import measure_storage
 from fastdata.errors import NotADatasetError, OptionError, ShardError
 from fastdata.fill import Filler, Work
 from fastdata.source import Ids
-
-
-def test_memory_is_what_the_cgroup_leaves(tmp_path: Path) -> None:
-    """The page cache may grow to the available memory, or to the cgroup's limit below it."""
-    info = tmp_path / "meminfo"
-    info.write_text("MemTotal:  100 kB\nMemAvailable:     80 kB\n")
-    assert memory(info, tmp_path) == 80 << 10
-
-    (tmp_path / "memory.max").write_text("max\n")
-    assert memory(info, tmp_path) == 80 << 10
-
-    (tmp_path / "memory.max").write_text("1024\n")
-    assert memory(info, tmp_path) == 1024
-    assert memory(tmp_path / "none", tmp_path) is None
 
 
 def test_places_are_where_the_samples_lie(dataset: Path) -> None:

@@ -12,6 +12,7 @@ from lmdb_files import BORDERS, add, finish, manifest, read, sha256, sizes, valu
 
 from fastdata.catalog import Catalog
 from fastdata.catalog_builder import CatalogBuilder
+from fastdata.catalog_part import in_memory
 from fastdata.checksum import crc32c
 from fastdata.converters.lmdb_tree import Leaves
 from fastdata.converters.writer import Item
@@ -185,7 +186,7 @@ def test_the_catalog_is_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert [stored.bytes, stored.digest] == [*builder.write(tmp_path / "catalog.fdc")]
     assert header + b"".join(parts) == (tmp_path / "catalog.fdc").read_bytes()
     assert part_key(2) in entries
-    opened = Catalog.from_parts(header, lambda number: memoryview(parts[number]), "it")
+    opened = Catalog.from_parts(header, lambda number: in_memory(parts[number]), "it")
     assert opened.keys([9, 0]) == ["k9", "k0"]
 
 

@@ -1,4 +1,4 @@
-"""Single images through the native core, in the calling thread."""
+"""Single images, in the calling thread."""
 
 import io
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +12,7 @@ from PIL import Image
 from fastdata import native
 from fastdata.converters.transcode import transcode
 from fastdata.crop import CenterCrop, CropPlan, RandomResizedCrop
+from fastdata.decode import decode_crop
 from fastdata.errors import DecodeError
 
 
@@ -47,7 +48,7 @@ def test_one_image_is_pillows(kind: str) -> None:
     out = np.empty((24, 24, 3), np.uint8)
 
     for row in range(len(plan.flip)):
-        native.decode_one(data, plan, row, out)
+        decode_crop(data, plan, row, out)
 
         expected = _expected(image, plan, row)
         assert np.abs(out.astype(int) - expected).max() <= 1, row
@@ -60,7 +61,7 @@ def test_threads_do_not_meet() -> None:
 
     def one(n: int) -> Pixels:
         out = np.empty((24, 24, 3), np.uint8)
-        native.decode_one(made[n], plans[n], 0, out)
+        decode_crop(made[n], plans[n], 0, out)
         return out
 
     alone = [one(n) for n in range(8)]
@@ -75,13 +76,13 @@ def test_one_image_that_is_bad() -> None:
     good = pillow(scene(64, 64), quality=80)
     plan = CenterCrop(32).plan(np.array([[64, 64]]), np.arange(1), seed=0, epoch=0, flip=0.0)
     out = np.empty((32, 32, 3), np.uint8)
-    native.decode_one(good, plan, 0, out)
+    decode_crop(good, plan, 0, out)
     expected = out.copy()
 
     for bad in (good[: len(good) // 2], pillow(scene(20, 20)), b"", b"no image"):
         with pytest.raises(DecodeError):
-            native.decode_one(bad, plan, 0, out)
-        native.decode_one(good, plan, 0, out)
+            decode_crop(bad, plan, 0, out)
+        decode_crop(good, plan, 0, out)
         assert np.array_equal(out, expected)
 
 

@@ -75,6 +75,7 @@ def test_rows_of_a_batch_are_chosen_by_place(native_core: ModuleType, tmp_path: 
             source,
             filling.NO_CHECKSUMS,
             np.array(places, np.int64),
+            np.zeros((4, 2), np.int64),
             np.array(crops.regions, np.int64),
             np.array(crops.scaled, np.int64),
             np.zeros((4, 2), np.int64),
@@ -143,7 +144,13 @@ def test_shards_may_outnumber_open_files(
 
 
 @pytest.mark.parametrize(
-    ("number", "offset", "message"), [(0, 8, b"ends 3 bytes"), (0, 2**63, b"0000"), (9, 0, b"9")]
+    ("number", "offset", "message"),
+    [
+        (0, 8, b"5 bytes at 8 lie outside of its 10"),
+        (0, 2**63, b"0000"),
+        (0, 2**64 - 1, b"9551615 lie outside"),
+        (9, 0, b"shard 9, there are 1"),
+    ],
 )
 def test_ranges_outside_are_failures(
     native_core: ModuleType, tmp_path: Path, number: int, offset: int, message: bytes

@@ -19,6 +19,7 @@ from PIL import Image
 import fastdata as fd
 from fastdata import manifest
 from fastdata.catalog import Catalog
+from fastdata.catalog_part import in_memory
 from fastdata.checksum import crc32c
 from fastdata.converters.pack import pack
 
@@ -74,7 +75,7 @@ def test_lmdb_reads_the_file(source: Path, tmp_path: Path) -> None:
         entries = dict(transaction.cursor())
 
     header, part = entries[b"fastdata:catalog"], entries[b"fastdata:catalog:00000000"]
-    catalog = Catalog.from_parts(header, lambda _: memoryview(part), "it")
+    catalog = Catalog.from_parts(header, lambda _: in_memory(part), "it")
     files = originals(source)
     names = catalog.names(np.arange(report.samples))
     assert sorted(names) == sorted(files)

@@ -11,6 +11,7 @@ import fastdata
 from fastdata import console
 from fastdata.cli.options import Json
 from fastdata.converters.pack import Choice
+from fastdata.limits import MAX_PIXELS
 
 
 class Orient(StrEnum):
@@ -60,6 +61,9 @@ def pack(
     orient: Annotated[
         Orient, typer.Option(help="Whether to turn pixels upright by EXIF.")
     ] = Orient.keep,
+    max_pixels: Annotated[
+        int, typer.Option(help="Skip images with more pixels: width times height.")
+    ] = MAX_PIXELS,
     keep_bytes: Annotated[
         bool, typer.Option("--keep-bytes", help="Do not code JPEGs anew in restart runs.")
     ] = False,
@@ -97,6 +101,7 @@ def pack(
         "format": format,
         "quality": quality,
         "orient": orient.value,
+        "max_pixels": max_pixels,
     }
     if dry_run:
         from fastdata.converters.pack import estimate_pack

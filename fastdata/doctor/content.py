@@ -160,8 +160,7 @@ def _code_all(
 def _code(image: bytes, ways: Sequence[Coding]) -> list[bytes] | None:
     """The image coded in each way; None where it cannot be."""
     try:
-        info = probe(image)
-        return [way.code(image, info).image for way in ways]
+        return [way.read_and_code(image).image for way in ways]
     except DecodeError:
         return None
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fastdata import memory
 from fastdata.doctor.places import Files, Place
 from fastdata.doctor.results import Reading, Storage
 from fastdata.errors import StalledError
@@ -19,7 +20,6 @@ _WIDE = 4  # times the threads, to tell slow answers from narrow bandwidth
 _READS = 8  # samples of each thread in a batch of reads
 _COLD = 0.5  # share of the bytes that storage must have given
 _DEADLINE = 60.0  # seconds
-_CGROUP_LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
 
 
 def measure_storage(
@@ -61,28 +61,9 @@ def measure_storage(
         warm=warm,
         file_system=network_file_system(source.path),
         bytes=size,
-        memory=memory(),
+        memory=memory.available(),
     )
     return storage, narrow[: cold.images]
-
-
-def memory(
-    meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")
-) -> int | None:
-    """Bytes that the page cache could grow to, under the cgroup's limit; None if not known."""
-    try:
-        values = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
-        found = int(values["MemAvailable"].split()[0]) << 10
-    except (OSError, KeyError):
-        return None
-    for name in _CGROUP_LIMITS:
-        try:
-            text = (cgroup / name).read_text().strip()
-        except OSError:
-            continue
-        if text.isdecimal():
-            found = min(found, int(text))
-    return found
 
 
 def _read(
