@@ -18,8 +18,8 @@ from fastdata.train.results import Ceiling, Round
 from fastdata.train.step import TrainStep
 
 ROUNDS = 5
-# Untimed steps: the three batches that a loader got ready meanwhile, and as many again, which come at
-# the loader's own pace. Where loading is what limits, a clock that starts with ready batches flatters it.
+# Untimed steps: the three batches that a loader got ready meanwhile, and as many again, which come
+# at its own pace. Where loading is what limits, a clock that starts with ready batches flatters it.
 _LEAD_IN = 6
 
 Pair = tuple[torch.Tensor, torch.Tensor]
