@@ -10,9 +10,10 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from fastdata.converters.problems import open_regular, read_range
+from fastdata.converters.problems import read_range
 from fastdata.converters.source_bounds import check_compressed
 from fastdata.errors import ShardError
+from fastdata.files import open_regular
 
 _MARK = 0xFFFFFFFF  # files written before 2019 lack it
 _MOST_METADATA = 64 << 20
