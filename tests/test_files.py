@@ -11,7 +11,7 @@ from typing import BinaryIO
 import pytest
 
 from fastdata.errors import BusyError, DestinationError
-from fastdata.files import Lock, open_own, temporary, write_atomically
+from fastdata.files import Lock, open_own, read_regular, temporary, write_atomically
 
 HOLD = """
 import sys, time
@@ -169,3 +169,12 @@ def test_a_name_is_looked_up_in_the_folder_that_was_opened(tmp_path: Path) -> No
 
     assert (tmp_path / "moved/a").read_bytes() == b"content"
     assert os.listdir(tmp_path / "other") == []
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    """A hole of a terabyte in the place of a manifest is an error, not memory."""
+    with (tmp_path / "a").open("wb") as file:
+        file.truncate(1 << 40)
+
+    with pytest.raises(OSError, match="larger than 1073741824 bytes"):
+        read_regular(tmp_path / "a")
