@@ -7,12 +7,19 @@ from pathlib import Path
 from fastdata.converters.job import Progress
 from fastdata.converters.listing import Listing
 from fastdata.converters.pack_listing import PackReport
+from fastdata.errors import DestinationError
 
 
 def part_path(path: Path, name: str) -> Path:
-    """Where a part of a split goes."""
+    """Where a part of a split goes.
+
+    Raises:
+        DestinationError: A link has the name of its folder: only the one above was named.
+    """
     if path.name.endswith(".lmdb"):
         return path.with_name(f"{path.name.removesuffix('.lmdb')}-{name}.lmdb")
+    if (path / name).is_symlink():
+        raise DestinationError(f"{path / name}: a symbolic link; remove it")
     return path / name
 
 

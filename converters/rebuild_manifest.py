@@ -129,7 +129,7 @@ def _manifest(
     classes: tuple[str, ...],
     kept: Remnant,
 ) -> Manifest:
-    catalog = read_regular(folder / CATALOG_NAME)
+    catalog = read_regular(folder / CATALOG_NAME, most=1 << 40)
     report, skipped = _report(folder / REPORT_NAME)
     return Manifest(
         kind="tar",

@@ -143,7 +143,7 @@ class _Verifier:
         if manifest.report is not None:
             read, _, problems = check_stored(report, manifest.report)
             self._problems += problems
-        elif report.exists():
+        elif os.path.lexists(report):
             self._problems.append(Problem("extra", report.name, None, "no file of the data set"))
         for left in leftovers(path):
             text = "left behind by a pack that was stopped"

@@ -210,9 +210,15 @@ def open_regular(path: str | os.PathLike[str]) -> Iterator[int]:
         os.close(fd)
 
 
-def read_regular(path: str | os.PathLike[str]) -> bytes:
-    """The content of a regular file; raises as :func:`open_regular`."""
+def read_regular(path: str | os.PathLike[str], most: int = 1 << 30) -> bytes:
+    """The content of a regular file of at most so many bytes.
+
+    Raises:
+        OSError: As :func:`open_regular`, or it is larger: files with holes cost nothing to send.
+    """
     with open_regular(path) as fd, os.fdopen(fd, "rb", closefd=False) as file:
+        if os.fstat(fd).st_size > most:
+            raise OSError(errno.EFBIG, f"larger than {most} bytes", os.fspath(path))
         return file.read()
 
 

@@ -13,11 +13,12 @@ from fastdata import manifest
 from fastdata.catalog import Catalog
 from fastdata.catalog_format import PART_ROWS
 from fastdata.errors import CatalogError, ManifestError, ShardError
-from fastdata.files import read_regular
+from fastdata.files import open_regular
 from fastdata.lmdb_file import LMDBFile, open_file, read_catalog, read_manifest
 from fastdata.lmdb_format import CATALOG_KEY, part_key
 from fastdata.manifest import CATALOG_NAME, Manifest
 
+_CHUNK = 1 << 20
 _MIXED = "they are of different packs; restore the files of one"
 
 
@@ -30,7 +31,12 @@ class Shards(NamedTuple):
 
     def encoded_catalog(self) -> Iterator[bytes]:
         """Yield the bytes of the catalog."""
-        yield read_regular(self.path / CATALOG_NAME)
+        with (
+            open_regular(self.path / CATALOG_NAME) as fd,
+            os.fdopen(fd, "rb", closefd=False) as file,
+        ):
+            while piece := file.read(_CHUNK):
+                yield piece
 
 
 class Lmdb(NamedTuple):

@@ -86,5 +86,5 @@ def check_shards(source: TarSource) -> None:
         if ":" in shard.name:
             raise OptionError(f"{source.path}: reader='webdataset' needs names without ':'")
         index = (source.path / shard.name).with_suffix(".idx")
-        if not index.exists():
+        if not index.is_file():
             raise ShardError(f"{index}: missing; `fastdata verify --repair` writes it")

@@ -10,8 +10,8 @@ from typing import BinaryIO
 
 import pytest
 
-from fastdata.errors import BusyError
-from fastdata.files import Lock, temporary, write_atomically
+from fastdata.errors import BusyError, DestinationError
+from fastdata.files import Lock, open_own, read_regular, temporary, write_atomically
 
 HOLD = """
 import sys, time
@@ -128,3 +128,53 @@ def test_one_process_at_a_time_is_inside(tmp_path: Path) -> None:
     children = [subprocess.Popen(command) for _ in range(4)]
 
     assert [child.wait() for child in children] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("name", ["a.lock", "b.lock"])
+def test_a_lock_is_no_link(tmp_path: Path, name: str) -> None:
+    """What a link leads to is neither truncated nor made; the error names the link."""
+    (tmp_path / "a.lock").symlink_to(tmp_path / "victim")
+    (tmp_path / "victim").write_text("precious")
+    os.link(tmp_path / "victim", tmp_path / "b.lock")
+
+    with pytest.raises(DestinationError, match=rf"{name}: a (symbolic|hard) link"):
+        Lock(tmp_path / name, "data").__enter__()
+
+    assert (tmp_path / "victim").read_text() == "precious"
+
+
+def test_errors_name_the_whole_path(tmp_path: Path) -> None:
+    """Although names are looked up in an open folder."""
+    (tmp_path / "a.tmp").mkdir()
+    with pytest.raises(IsADirectoryError) as caught:
+        write_atomically(tmp_path / "a", b"")
+    assert caught.value.filename == str(tmp_path / "a.tmp")
+
+    with pytest.raises(FileNotFoundError) as missing:
+        open_own(tmp_path / "b")
+    assert missing.value.filename == str(tmp_path / "b")
+
+
+def test_a_name_is_looked_up_in_the_folder_that_was_opened(tmp_path: Path) -> None:
+    """A folder that is exchanged for a link while it is written to changes nothing."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "other").mkdir()
+
+    def exchange(file: BinaryIO) -> None:
+        (tmp_path / "mine").rename(tmp_path / "moved")
+        (tmp_path / "mine").symlink_to(tmp_path / "other")
+        file.write(b"content")
+
+    write_atomically(tmp_path / "mine/a", exchange)
+
+    assert (tmp_path / "moved/a").read_bytes() == b"content"
+    assert os.listdir(tmp_path / "other") == []
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    """A hole of a terabyte in the place of a manifest is an error, not memory."""
+    with (tmp_path / "a").open("wb") as file:
+        file.truncate(1 << 40)
+
+    with pytest.raises(OSError, match="larger than 1073741824 bytes"):
+        read_regular(tmp_path / "a")

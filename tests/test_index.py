@@ -1,15 +1,19 @@
 """An index made from tars alone, ours and others', against what pack and webdataset say of them."""
 
+import errno
 import io
 import json
+import re
 import shutil
 import tarfile
-from contextlib import closing
+from contextlib import closing, suppress
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 import pytest
 import webdataset
+from faults import Failure, install
 from packing import content, picture
 
 import fastdata
@@ -196,3 +200,74 @@ def test_the_same_tars_give_the_same_bytes(foreign: Path, tmp_path: Path) -> Non
     index(tmp_path / "copy")
 
     assert content(foreign) == content(tmp_path / "copy")
+
+
+FOREIGN_FILES = {
+    "dataset.json": b'{"name": "pets"}',
+    "catalog.fdc": b"other",
+    "skipped.jsonl": b'{"mine": 1}\n',
+    "train-1.idx": b"v1.2 1\njpg 512 100 x.jpg\n",
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN_FILES)
+def test_files_of_others_are_refused(foreign: Path, name: str) -> None:
+    """A file that fastdata did not write is named, and nothing is touched without --overwrite."""
+    (foreign / name).write_bytes(FOREIGN_FILES[name])
+    before = content(foreign)
+
+    with pytest.raises(DestinationError, match=rf"{re.escape(name)}: not written by .*--overwrite"):
+        index(foreign)
+    assert content(foreign) == before
+
+    index(foreign, overwrite=True)
+
+    assert verify(foreign).problems == ()
+    kept = name == "skipped.jsonl"  # nothing was left out: there is no such list to replace it
+    assert ((foreign / name).read_bytes() == FOREIGN_FILES[name]) == kept
+
+
+def test_the_same_index_files_may_be_there(foreign: Path, tmp_path: Path) -> None:
+    """Others' tools write them, too: identical ones are left alone."""
+    shutil.copytree(foreign, tmp_path / "copy")
+    index(tmp_path / "copy")
+    for path in (tmp_path / "copy").glob("*.idx"):
+        shutil.copy(path, foreign)
+    before = {path: path.stat().st_ino for path in foreign.glob("*.idx")}
+
+    index(foreign)
+
+    assert content(foreign) == content(tmp_path / "copy")
+    assert before == {path: path.stat().st_ino for path in foreign.glob("*.idx")}
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_an_index_that_fails_leaves_the_old_one_or_the_new(
+    foreign: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Never parts of both under a manifest, and the old one up to the moment of replacing it."""
+    index(foreign)
+    write_tar(foreign / "train-2.tar", {"x/y.jpg": picture(1), "x/cut.jpg": picture(2)[:50]})
+    before = content(foreign)
+    outcomes = ""
+    for at in count(1):
+        folder = Path(shutil.copytree(foreign, tmp_path / f"{at}"))
+        fault = Failure(at, number)
+        with monkeypatch.context() as patch:
+            install(fault, folder, patch)
+            with suppress(DestinationError):
+                index(folder, overwrite=True)
+        if fault.calls < at:
+            break
+        left = content(folder)
+        assert not [name for name in left if name.endswith((".tmp", ".lock")) and number != 5]
+        if "dataset.json" not in left:
+            outcomes += "-"
+        elif left["dataset.json"] == before["dataset.json"]:
+            assert left == before or number == errno.EIO
+            assert before.items() <= left.items()
+            outcomes += "o"
+        else:
+            assert {problem.kind for problem in verify(folder).problems} <= {"extra"}
+            outcomes += "n"
+    assert re.fullmatch("[on]{20,}-+n+", outcomes), outcomes

@@ -305,6 +305,17 @@ def test_a_resumed_pack_takes_over_no_shard_with_another_name(
     assert not (tmp_path / "shards/shard-000000.tar").is_symlink()
 
 
+def test_a_split_goes_into_no_folder_that_is_a_link(
+    pictures: Path, outside: Path, tmp_path: Path
+) -> None:
+    """Of the folders of a split the user names only the one above."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/val").symlink_to(outside / "new")
+
+    with pytest.raises(DestinationError, match="val: a symbolic link"):
+        pack(pictures, tmp_path / "out", split="train=0.5,val=0.5")
+
+
 def test_a_data_set_of_links_is_read(packed: Path, tmp_path: Path) -> None:
     """Caches of downloads hold links to their files: such a folder loads, verifies and packs."""
     for file in (packed / "shards").iterdir():

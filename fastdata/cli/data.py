@@ -148,7 +148,7 @@ def _columns(pairs: list[str]) -> dict[str, str]:
 def index(
     path: Annotated[Path, typer.Argument(help="Folder of tar shards, of any tool.")],
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Also where catalog and manifest are whole.")
+        bool, typer.Option("--overwrite", help="Replace a data set, or other programs' files.")
     ] = False,
     as_json: Json = False,
 ) -> None:
