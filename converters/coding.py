@@ -28,7 +28,7 @@ _RESIZE = re.compile(
     r"(?P<shorter>\d{1,6})|longest:(?P<longest>\d{1,6})|(?P<w>\d{1,6})x(?P<h>\d{1,6})"
 )
 _TARGETS = {"jpeg": "jpeg", "png": "png", "raw": "npy"}
-_OPTIONS = ("run_pixels", "resize", "quality", "format", "orient")
+_OPTIONS = {"run_pixels": int, "resize": str, "quality": int, "format": str, "orient": str}
 # What an image becomes that must be coded anew without a format asked for: lossy stays lossy.
 _LOSSY = ("jpeg", "webp")
 
@@ -107,8 +107,15 @@ class Coding:
 
     @classmethod
     def from_options(cls, options: Mapping[str, Scalar]) -> Self:
-        """The coding that a manifest states; without its options, bytes are kept."""
-        known = (*_OPTIONS, "max_pixels")
+        """The coding that a manifest states; without its options, bytes are kept.
+
+        Raises:
+            OptionError: The manifest states what no pack takes.
+        """
+        known = {**_OPTIONS, "max_pixels": int}
+        for name, kind in known.items():
+            if options.get(name) is not None and type(options[name]) is not kind:
+                raise OptionError(f"the data set's option {name} cannot be {options[name]!r:.60}")
         named = {"run_pixels": None, **{k: options[k] for k in known if k in options}}
         if named.get("quality") is None:
             named.pop("quality", None)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fastdata.errors import OptionError
+from fastdata.errors import OptionError, SourceError
 
 _NAME = re.compile(r"(?!__)[a-z0-9_]+")
 _TAKEN = frozenset({"cls", "path", "label"})
@@ -136,3 +136,15 @@ Column = Texts | Beside
 def beside(image: bytes, extension: str) -> bytes:
     """Path of the file with the stem of an image and another extension."""
     return os.path.splitext(image)[0] + b"." + extension.encode("ascii")
+
+
+def encode_text(text: str, where: str) -> bytes:
+    """A text as UTF-8, or as the bytes that it stands for (see :func:`os.fsdecode`).
+
+    Raises:
+        SourceError: It has half a character, which no file can hold.
+    """
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise SourceError(f"{where}: {text[:80]!r} has half a character; give text") from None

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastdata.converters import keys
-from fastdata.converters.fields import TextsBuilder, check_field_name
+from fastdata.converters.fields import TextsBuilder, check_field_name, encode_text
 from fastdata.converters.file_status import EMPTY, MAX_BYTES
 from fastdata.converters.listing import Skipped, fingerprint
 from fastdata.converters.scan import nothing_left
@@ -161,7 +161,7 @@ class Builder:
 
     def _path(self, name: str | bytes | None, head: bytes) -> bytes:
         """A name as a path that leads nowhere else: relative, without dots and NUL."""
-        raw = name.encode("utf-8", "surrogateescape") if isinstance(name, str) else name or b""
+        raw = encode_text(name, self._root) if isinstance(name, str) else name or b""
         parts = raw.replace(b"\0", b"_").split(b"/")
         path = b"/".join(part for part in parts if part not in (b"", b".", b".."))[-_MOST_NAME:]
         if path and head and os.path.splitext(path)[1][1:].lower() not in _BYTE_ENDINGS:

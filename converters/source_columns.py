@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fastdata.converters.fields import encode_text
 from fastdata.converters.source_builder import Wanted, field_name
 from fastdata.errors import DecodeError, OptionError, SourceError
 from fastdata.probe import probe
@@ -199,7 +200,7 @@ def as_field(value: Any, where: str) -> bytes:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     if isinstance(value, str):
-        return value.encode("utf-8", "surrogateescape")
+        return encode_text(value, where)
     try:
         plain = json.dumps(value, sort_keys=True, separators=(",", ":"), default=_plain)
     except (TypeError, ValueError) as error:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fastdata.converters.fields import encode_text
 from fastdata.errors import SourceError
 
 _INTEGER = re.compile(r"\s*-?\d{1,9}\s*")
@@ -23,6 +24,8 @@ class LabelColumn:
 
     def __init__(self, where: str, names: tuple[str, ...] | None = None) -> None:
         self._where = where
+        for name in names or ():
+            encode_text(name, where)
         self._names = names
         self._codes: dict[int | str, int] = {}  # by value, in the order of appearance
         self._rows = array("i")
@@ -45,6 +48,8 @@ class LabelColumn:
         if value is None or (isinstance(value, str) and not value.strip()):
             self._rows.append(-1)
         elif isinstance(value, int | str) and not isinstance(value, bool):
+            if isinstance(value, str):
+                encode_text(value, self._where)
             self._rows.append(self._codes.setdefault(value, len(self._codes)))
         else:
             raise SourceError(

@@ -9,11 +9,13 @@ Importing this package imports neither torch nor OpenCV; the names below do when
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
 from fastdata import errors
 
+TYPE_CHECKING = False  # as in typing, which takes longer to import than all else: see fastdata.cli
 if TYPE_CHECKING:
+    from typing import Any
+
     from fastdata.augment import RandomErasing
     from fastdata.batch import Batch
     from fastdata.converters.pack import PackReport, pack
@@ -78,7 +80,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     """Import a public name when it is first used (PEP 562): torch alone takes seconds."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

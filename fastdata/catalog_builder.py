@@ -137,7 +137,8 @@ class CatalogBuilder:
     def label_counts(self, classes: int) -> tuple[int, ...]:
         """How many samples each of the labels 0 to ``classes - 1`` has."""
         labels = np.frombuffer(self._rows, ROW)["label"]
-        return tuple(np.bincount(labels[labels >= 0], minlength=classes).tolist())
+        known = labels[(labels >= 0) & (labels < classes)]  # a journal may have been edited
+        return tuple(np.bincount(known, minlength=classes).tolist())
 
     def header(self) -> bytes:
         """The header, which the parts follow."""

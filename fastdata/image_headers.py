@@ -174,6 +174,7 @@ NPY_MAGIC = b"\x93NUMPY"
 
 # NPY 1.0 is a length and the text of a Python dictionary, which numpy writes in one spelling. Only
 # that is read, by a pattern: nothing is evaluated.
+_NPY_HEAD = 10  # magic, version, length of the text
 _NPY_TEXT = re.compile(
     rb"\{'descr': '\|u1', 'fortran_order': False, 'shape': \((\d{1,9}), (\d{1,9}), 3\), \} *\n"
 )
@@ -181,6 +182,8 @@ _NPY_TEXT = re.compile(
 
 def read_npy(data: memoryview) -> Size:
     """Read the shape of pixels that numpy saved; they fill the file behind the header."""
+    if len(data) < _NPY_HEAD:  # decoding asks without a probe
+        raise _truncated("NPY", len(data), _NPY_HEAD)
     major, minor, length = struct.unpack_from("<BBH", data, 6)
     if (major, minor) != (1, 0):
         raise DecodeError(f"NPY of version {major}.{minor}, which is not supported")

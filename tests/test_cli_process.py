@@ -53,7 +53,8 @@ import os, signal, sys
 
 class Interrupt:
     def find_spec(self, name, path=None, target=None):
-        if "fastdata.cli.commands" not in sys.modules and name != "fastdata.cli.commands":
+        Interrupt.begun |= name == "fastdata.cli.standard_streams"
+        if not Interrupt.begun:
             return None
         child = os.fork()
         if child == 0:
@@ -63,12 +64,12 @@ class Interrupt:
             os._exit(99)
         Interrupt.codes[name] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
-Interrupt.codes = {}
+Interrupt.begun, Interrupt.codes = False, {}
 sys.meta_path.insert(0, Interrupt())
+before = {*sys.modules, "_editable_skbc_fastdata"}
 from fastdata.cli import main
-light = {name for name in sys.modules if name.startswith("fastdata.")}
-assert light == {"fastdata.cli", "fastdata.cli.standard_streams", "fastdata.errors"}, light
-assert "numpy" not in sys.modules and "rich" not in sys.modules
+heavy = set(sys.modules) - before - {"fastdata", "fastdata.cli", "fastdata.errors"}
+assert "typing" not in heavy and not any("fastdata" in name for name in heavy), heavy
 try:
     main()
 finally:

@@ -134,3 +134,15 @@ def test_image_smaller_than_announced() -> None:
 
     with pytest.raises(DecodeError, match="header says 50x40 pixels, the catalog 100x80"):
         _crop(data, plan, (32, 32))
+
+
+def test_npy_of_any_length_is_an_image_or_an_error() -> None:
+    """Pixels that were cut anywhere, within the magic bytes too, are a DecodeError."""
+    buffer = io.BytesIO()
+    np.save(buffer, np.full((2, 3, 3), 7, np.uint8))
+    whole = buffer.getvalue()
+
+    assert decode(whole).tolist() == [[[7, 7, 7]] * 3] * 2
+    for length in range(len(whole)):
+        with pytest.raises(DecodeError):
+            decode(whole[:length])

@@ -235,6 +235,8 @@ def test_other_data_is_refused(shards: Path, folder: Path) -> None:
         ({"samples": 24}, "samples is 24"),
         ({"epoch": 1.0}, "epoch"),
         ({"epoch": True}, "epoch"),
+        ({"version": np.arange(2)}, "version"),
+        ({"fingerprint": np.arange(2)}, "fingerprint"),
         ({"surprise": 1}, "surprise"),
     ],
 )

@@ -171,6 +171,15 @@ def test_samples_of_two_kinds_are_refused(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("column", ["key", "label", "caption"])
+def test_text_with_half_a_character_is_refused(tmp_path: Path, column: str) -> None:
+    """A lone surrogate can be in no name, label or field of a data set."""
+    sample = {"image": picture(0), "key": "a", "label": "b", "caption": "c", column: "x\ud800"}
+
+    with pytest.raises(SourceError, match="half a character"):
+        fd.pack([sample], tmp_path / "out", fields=("caption",))
+
+
 def test_names_never_lead_out_and_never_clash(tmp_path: Path) -> None:
     """Names are data: parts that lead upwards are dropped, equal ones get numbers."""
     names = ["../../a", "/a", "a\0b", "", "__x__/a", "x.0001", "x.0002"]

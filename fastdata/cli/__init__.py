@@ -1,4 +1,4 @@
-"""Where the command line begins. Nothing that takes time to import is imported before ``main``.
+"""Where the command line begins. As little as can be is imported before ``main`` handles Ctrl-C.
 
 Exit codes: 0 done, 1 a check failed (damaged data), 2 bad input or usage, 130 interrupted,
 141 whoever read the output is gone.
@@ -7,19 +7,22 @@ Exit codes: 0 done, 1 a check failed (damaged data), 2 bad input or usage, 130 i
 import os
 import signal
 import sys
-from types import FrameType
-from typing import NoReturn
 
-from fastdata.cli.standard_streams import guard_output, open_closed
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import NoReturn
 
 _INTERRUPTED = 130
 _SHOW_CURSOR = b"\x1b[?25h"  # which a progress bar hides
 
 
-def main() -> NoReturn:
+def main() -> "NoReturn":
     """Run the command line; the module says which exit code means what."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as for jobs in the background
         signal.signal(signal.SIGINT, _interrupt)
+    from fastdata.cli.standard_streams import guard_output, open_closed
+
     open_closed()
     guard_output()
     try:
@@ -33,7 +36,7 @@ def main() -> NoReturn:
             signal.signal(signal.SIGINT, _leave)  # while threads end, and Python does
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
+def _interrupt(number: int, frame: "FrameType | None") -> None:
     """Raise KeyboardInterrupt, but leave at once within an import.
 
     A module that is half imported turns it into other errors, or prints and drops it. Whatever is
@@ -47,7 +50,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _leave(number: int, frame: FrameType | None) -> NoReturn:
+def _leave(number: int, frame: "FrameType | None") -> "NoReturn":
     if os.isatty(2):
         os.write(2, _SHOW_CURSOR)
     os._exit(_INTERRUPTED)
