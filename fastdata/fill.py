@@ -8,6 +8,7 @@ and fro costs the trainer more than the planning itself. A failure travels as a 
 waits for the batch, with the key of its sample.
 """
 
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -70,29 +71,27 @@ class Filling:
 
     Attributes:
         labels: (N,) int64 labels of its samples.
+        cancelled: Set once the batch is of no use any more.
     """
 
     def __init__(self, labels: npt.NDArray[np.int64]) -> None:
         """Use :meth:`Filler.submit`."""
         self.labels = labels
         self._parts: list[Part] = []
-        self._cancelled = False
+        # no part of it refers back to the batch: an error would keep both alive
+        self.cancelled = threading.Event()
 
     def add(self, part: Part) -> None:
         """Make a part belong to the batch, also when the batch was cancelled in the meantime."""
         self._parts.append(part)
-        if self._cancelled:
+        if self.cancelled.is_set():
             part.cancel()
 
     def cancel(self) -> None:
         """Start no further sample; the batch is then of no use."""
-        self._cancelled = True
+        self.cancelled.set()
         for part in self._parts:
             part.cancel()
-
-    def is_cancelled(self) -> bool:
-        """Whether the batch is of no use any more."""
-        return self._cancelled
 
     def wait(self, seconds: float) -> bool:
         """Wait until nothing touches the buffer any more; False if that takes longer."""
@@ -227,7 +226,7 @@ class Filler:
         """Begin to decode the given places on Python's threads; without a plan, each by itself."""
         futures = {
             place: self._samples.submit(
-                self._decode_sample, work, plan, place, out[place], filling.is_cancelled
+                self._decode_sample, work, plan, place, out[place], filling.cancelled.is_set
             )
             for place in places.tolist()
         }

@@ -30,6 +30,7 @@ def decode(data: bytes) -> Image:
 
     Raises:
         DecodeError: The bytes are no image, or are truncated.
+        MemoryError: There is none for the pixels.
     """
     if data.startswith(NPY_MAGIC):
         width, height, components = read_npy(memoryview(data))
@@ -38,6 +39,8 @@ def decode(data: bytes) -> Image:
     try:
         image = cv2.imdecode(np.frombuffer(data, np.uint8), _FLAGS)
     except cv2.error as error:
+        if error.code == cv2.Error.StsNoMem:
+            raise MemoryError(error.err) from error
         raise DecodeError(f"OpenCV cannot decode the image: {error.err}") from error
     if image is None:
         raise DecodeError("OpenCV cannot decode the image: not an image, truncated, or damaged")

@@ -2,6 +2,9 @@
 
 import hashlib
 import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -255,3 +258,77 @@ def test_golden_bytes() -> None:
     assert part[40:56] == b"k/0\0k/0.jpg" + bytes(5)
     assert part[56:72] == b"\xff" * 8 + bytes(8)
     assert part[72:].hex() == "f71143f000000000"
+
+
+_OVERWRITTEN = """
+import sys
+import numpy as np
+from fastdata.catalog import Catalog
+from fastdata.errors import CatalogError
+
+path, change = sys.argv[1:]
+opened = Catalog.from_file(__import__("pathlib").Path(path))
+before = opened.rows([0])
+with open(path, "r+b") as file:
+    if change == "cut short":
+        file.truncate(500)
+    else:
+        file.seek(0)
+        file.write(bytes(len(opened) * 40))
+assert opened.rows([0]) == before, "what was read stays good"
+try:
+    opened.rows(np.arange(len(opened)))
+except CatalogError as error:
+    assert path in str(error) and "restore the file" in str(error)
+    print("an error")
+"""
+
+
+@pytest.mark.parametrize("change", ["cut short", "overwritten"])
+def test_a_file_that_changes_while_it_is_open_is_an_error(tmp_path: Path, change: str) -> None:
+    """``cp`` over a catalog during training ends in an error with its name, and in no signal."""
+    path = write(tmp_path / "c", build(20_000))
+    arguments = [sys.executable, "-c", _OVERWRITTEN, str(path), change]
+
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=100)
+
+    assert (done.returncode, done.stdout) == (0, "an error\n"), done.stderr
+
+
+def test_memory_of_a_large_catalog_has_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond it what was read is given back, and read again where it is needed."""
+    monkeypatch.setattr(catalog, "_MOST_HELD", 3)
+    n = catalog_format.PART_ROWS + 5000
+    opened = Catalog.from_file(write(tmp_path / "c", build(n, ("txt",))))
+    generator = np.random.default_rng(0)
+
+    for _ in range(40):
+        ids = generator.integers(0, n, 5)
+        assert opened.rows(ids)["crc"].tolist() == (2000 + ids).tolist()
+        assert opened.keys(ids) == [f"k/{i}" for i in ids]
+        assert opened._held.blocks <= 3
+
+
+def test_threads_and_children_read_what_one_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many threads, while memory is given back all the time, and a child get the same rows."""
+    monkeypatch.setattr(catalog, "_MOST_HELD", 4)
+    n = 40_000
+    opened = Catalog.from_file(write(tmp_path / "c", build(n)))
+
+    def right(seed: int) -> bool:
+        ids = np.random.default_rng(seed).integers(0, n, 300)
+        return bool((opened.rows(ids)["crc"] == 2000 + ids).all())
+
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(right, range(200)))
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if right(1000) else 1)
+
+    assert all(found)
+    assert os.waitpid(child, 0)[1] == 0
+    assert right(1001)
