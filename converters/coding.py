@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastdata.converters.orientation import orientation, turned
+from fastdata.converters.recode import readable
 from fastdata.converters.reductions import FIRST_FRAME, eight_bits, several_frames
 from fastdata.converters.transcode import RUN_PIXELS, transcode
 from fastdata.errors import DecodeError, OptionError
@@ -106,6 +107,20 @@ class Coding:
         if named.get("quality") is None:
             named.pop("quality", None)
         return cls(**named)  # type: ignore[arg-type]  # checked above, as what a user gives
+
+    def code_file(self, data: bytes, name: str) -> Coded:
+        """Code one image of any format that is read; what loaders do not read fast becomes PNG.
+
+        Args:
+            data: The whole file.
+            name: Its name, for formats that do not say in their bytes what they are.
+
+        Raises:
+            DecodeError: It is no image, is damaged, or needs Pillow, which is missing.
+        """
+        image, notes = readable(data, name, keep=self.run_pixels is None)
+        coded = self.code(image, probe(image))
+        return coded._replace(notes=notes + coded.notes)
 
     def code(self, data: bytes, info: ImageInfo) -> Coded:
         """Code one image.

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
 from fastdata.converters.coding import Coded, Coding
-from fastdata.probe import ImageInfo
 
 Limit = Literal["reading", "coding", "writing"]
 
@@ -72,10 +71,10 @@ class TimedCoding(Coding):
 
     pace: Pace = field(default_factory=lambda: Pace(1))
 
-    def code(self, data: bytes, info: ImageInfo) -> Coded:
-        """Code one image, as :meth:`Coding.code`."""
+    def code_file(self, data: bytes, name: str) -> Coded:
+        """Code one image, as :meth:`Coding.code_file`."""
         before = time.perf_counter()
         try:
-            return super().code(data, info)
+            return super().code_file(data, name)
         finally:
             self.pace.add_coding(time.perf_counter() - before)

@@ -1,6 +1,7 @@
 """Reads and codes a source's files on several threads, and gives them back in order."""
 
 import os
+import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,7 +11,7 @@ from fastdata.checksum import crc32c
 from fastdata.converters.coding import Coding
 from fastdata.converters.listing import Listing, Skipped
 from fastdata.errors import DecodeError
-from fastdata.probe import EXTENSIONS, ImageInfo, probe
+from fastdata.probe import EXTENSIONS, ImageInfo
 
 # What may be read ahead of the writer: enough files to keep threads busy while the writer syncs a
 # shard, few enough bytes for a small machine.
@@ -62,20 +63,23 @@ def read_all(
     ahead = 0
     pool = ThreadPoolExecutor(workers, thread_name_prefix="fastdata-read")
     try:
-        for place in order:
-            size = listing.bytes(place)
-            while pending and (
-                ahead + size > _WINDOW_BYTES or len(pending) >= _FILES_PER_WORKER * workers
-            ):
-                done, freed, future = pending.popleft()
+        with warnings.catch_warnings():
+            # of odd metadata; what is wrong with pixels, Pillow raises
+            warnings.filterwarnings("ignore", module=r"PIL\.")
+            for place in order:
+                size = listing.bytes(place)
+                while pending and (
+                    ahead + size > _WINDOW_BYTES or len(pending) >= _FILES_PER_WORKER * workers
+                ):
+                    done, freed, future = pending.popleft()
+                    yield done, future.result()
+                    ahead -= freed
+                future = pool.submit(load, listing, place, coding)
+                pending.append((place, size, future))
+                ahead += size
+            while pending:
+                done, _, future = pending.popleft()
                 yield done, future.result()
-                ahead -= freed
-            future = pool.submit(load, listing, place, coding)
-            pending.append((place, size, future))
-            ahead += size
-        while pending:
-            done, _, future = pending.popleft()
-            yield done, future.result()
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -91,7 +95,7 @@ def load(listing: Listing, place: int, coding: Coding) -> Loaded | Skipped:
     if isinstance(data, str):
         return Skipped(name, data)
     try:
-        coded = coding.code(data, probe(data))
+        coded = coding.code_file(data, name)
     except DecodeError as error:
         return Skipped(name, f"no usable image: {error}")
     fields: dict[str, bytes] = {}

@@ -119,7 +119,8 @@ def _webp(chunk: bytes, contents: bytes) -> bytes:
         (_webp(b"ICCP", bytes(10)), "first chunk is b'ICCP'"),
         (b"BM" + bytes(12) + struct.pack("<I", 16) + bytes(40), "a header of 16 bytes"),
         (b"BM" + bytes(12) + struct.pack("<IIIHH", 40, 1, 1, 1, 7) + bytes(40), "7 bits per pixel"),
-        (b"MM\0+" + bytes(12), "BigTIFF"),
+        (b"MM\0+\0\10\0\0" + b"\xff" * 8, "truncated TIFF"),
+        (b"MM\0+\0\10\0\0" + struct.pack(">QQQ", 16, 0, 0), "where its pixels are"),
         (b"II*\0" + struct.pack("<IHI", 8, 0, 0), "does not say where its pixels are"),
     ],
 )
