@@ -3,10 +3,9 @@
     python tools/differential.py [FOLDER ...]
 
 Without a folder, a small set of files that Pillow writes is compared. Each file is read by Pillow
-(``Image.open(file).convert("RGB")``, as torchvision's ImageFolder does), by ``pixels.decode`` after
-a probe, as the loader does, and by ``Coding.code_file`` and then the loader, as a packed data set
-is. Printed are counts by format and mode, then each file that is different or refused by fastdata
-alone and that no rule explains. These make the exit code 1.
+(``Image.open(file).convert("RGB")``, as torchvision's ImageFolder does), by the loader as it is, and
+by the loader as ``pack`` stores it. Printed are counts by format and mode, then each file that is
+different or refused by fastdata alone and that no rule explains; such a file makes the exit code 1.
 """
 
 import argparse
@@ -19,15 +18,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
 from fastdata.converters.coding import Coding
+from fastdata.crop import CropPlan
 from fastdata.errors import DecodeError
 from fastdata.limits import MAX_PIXELS
-from fastdata.pixels import decode
+from fastdata.native import decode_one
 from fastdata.probe import probe
 
 Pixels = npt.NDArray[np.uint8]
@@ -78,7 +77,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folders", nargs="*", type=Path)
     folders = parser.parse_args().folders
-    cv2.setNumThreads(1)
     warnings.simplefilter("ignore")  # Pillow's, about damaged metadata
     _register_heif()
     if folders:
@@ -159,12 +157,17 @@ def _attempt(read: Callable[[bytes, str], Pixels], data: bytes, name: str) -> Pi
 
 
 def _load(data: bytes, _name: str) -> Pixels:
-    probe(data)
-    return decode(data)
+    """All of an image, as a crop of the loader's."""
+    info = probe(data)
+    size, zeros = np.array([[info.width, info.height]]), np.zeros((1, 2), np.int64)
+    plan = CropPlan(np.hstack([zeros, size]), scaled=size, cut=zeros, flip=np.zeros(1, np.bool_))
+    out = np.empty((info.height, info.width, 3), np.uint8)
+    decode_one(data, plan, 0, out)
+    return out
 
 
 def _pack(data: bytes, name: str) -> Pixels:
-    return decode(Coding().code_file(data, name).image)
+    return _load(Coding().code_file(data, name).image, name)
 
 
 def _compare(theirs: Pixels | str, expected: Pixels | None, ours: Pixels | str) -> tuple[str, str]:
