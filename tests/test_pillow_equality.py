@@ -3,6 +3,7 @@
 import io
 import struct
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -376,3 +377,18 @@ def test_damage_is_a_decode_error(name: str) -> None:
                 decode(packed(broken, name))
             except DecodeError:
                 continue
+
+
+def test_members_of_a_tar_are_packed_as_png(tmp_path: Path) -> None:
+    """A WebDataset of JPEG 2000 is packed like a folder of them."""
+    data = PACKED_ONLY["RGB.jp2"]
+    with tarfile.open(tmp_path / "in.tar", "w") as tar:
+        for name, content in (("one.cls", b"3"), ("one.jp2", data)):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+
+    pack(tmp_path / "in.tar", tmp_path / "out")
+
+    (sample,) = fd.open(tmp_path / "out")
+    assert np.array_equal(np.asarray(sample.image), pillow(data))

@@ -3,9 +3,10 @@
     python tools/differential.py [FOLDER ...]
 
 Without a folder, a small set of files that Pillow writes is compared. Each file is read by Pillow
-(``Image.open(file).convert("RGB")``, as torchvision's ImageFolder does), by the loader as it is, and
-by the loader as ``pack`` stores it. Printed are counts by format and mode, then each file that is
-different or refused by fastdata alone and that no rule explains; such a file makes the exit code 1.
+(``Image.open(file).convert("RGB")``, as torchvision's ImageFolder does), by the loader as it is,
+and by the loader as ``pack`` stores it. Printed are counts by format and mode, then each file that
+is different or refused by fastdata alone and that no rule explains; if there is one, the exit code
+is 1.
 """
 
 import argparse
