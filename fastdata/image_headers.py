@@ -141,36 +141,37 @@ def _find_webp_frame(data: memoryview, end: int) -> None:
     raise DecodeError("damaged WebP: it holds no whole frame")
 
 
-# BYTE, SHORT, LONG, and BigTIFF's LONG8; sizes come in no other type
-_TIFF_TYPES = {1: "B", 3: "H", 4: "I", 16: "Q"}
-_TIFF_TYPE_SIZES = (0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8, 8, 8)
+# BYTE, SHORT, LONG, UNDEFINED, and BigTIFF's LONG8; what matters here comes in no other type
+_TIFF_TYPES = {1: "B", 3: "H", 4: "I", 7: "B", 16: "Q"}
 _TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_BITS, _TIFF_COMPRESSION, _TIFF_COLOURS = 256, 257, 258, 259, 262
 _TIFF_FILL_ORDER, _TIFF_ORIENTATION, _TIFF_SAMPLES, _TIFF_PLANES = 266, 274, 277, 284
 _TIFF_STRIPS, _TIFF_STRIP_BYTES, _TIFF_TILES, _TIFF_TILE_BYTES = 273, 279, 324, 325
 _TIFF_TILE_WIDTH, _TIFF_EXTRA_SAMPLES, _TIFF_SAMPLE_FORMAT = 322, 338, 339
+_TIFF_PALETTE, _TIFF_JPEG_TABLES = 320, 347  # which lie behind the pixels in many files
 _TIFF_WANTED = frozenset(
     {_TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_BITS, _TIFF_COMPRESSION, _TIFF_COLOURS}
     | {_TIFF_FILL_ORDER, _TIFF_ORIENTATION, _TIFF_SAMPLES, _TIFF_PLANES}
     | {_TIFF_STRIPS, _TIFF_STRIP_BYTES, _TIFF_TILES, _TIFF_TILE_BYTES}
-    | {_TIFF_TILE_WIDTH, _TIFF_EXTRA_SAMPLES, _TIFF_SAMPLE_FORMAT}
+    | {_TIFF_PALETTE, _TIFF_JPEG_TABLES, _TIFF_TILE_WIDTH, _TIFF_EXTRA_SAMPLES, _TIFF_SAMPLE_FORMAT}
 )
 TiffTags = dict[int, tuple[int, ...]]
 
 
 def read_tiff(data: memoryview) -> Size:
-    """Read the first directory, and check that the strips or tiles that it lists are there."""
+    """Read the first directory, and check that the strips or tiles that it lists are there.
+
+    Where it does not say how long they are, or has fewer lengths, decoders look for themselves.
+    """
     tags = _tiff_directory(data)
     offsets = tags.get(_TIFF_STRIPS) or tags.get(_TIFF_TILES, ())
     lengths = tags.get(_TIFF_STRIP_BYTES) or tags.get(_TIFF_TILE_BYTES, ())
-    if not offsets or len(offsets) != len(lengths):
-        raise DecodeError("damaged TIFF: it does not say where its pixels are")
     width, height = (tags.get(tag, (0,))[0] for tag in (_TIFF_WIDTH, _TIFF_HEIGHT))
     samples = tags.get(_TIFF_SAMPLES, (1,))[0]
     if tags.get(_TIFF_COMPRESSION, (1,))[0] == 1 and _TIFF_STRIPS in tags:
         # Some writers state more bytes for a strip than the image has.
         whole = (width * samples * max(tags.get(_TIFF_BITS, (1,))) + 7) // 8 * height
         lengths = tuple(min(length, whole) for length in lengths)
-    needed = max(map(sum, zip(offsets, lengths, strict=True)))
+    needed = max(map(sum, zip(offsets, lengths, strict=False)), default=0)
     if needed > len(data):
         raise _truncated("TIFF", len(data), needed)
     if tags.get(_TIFF_ORIENTATION, (1,))[0] in (5, 6, 7, 8):  # which decoders turn upright
@@ -179,7 +180,7 @@ def read_tiff(data: memoryview) -> Size:
 
 
 def _tiff_directory(data: memoryview) -> TiffTags:
-    """Read the values of the tags that matter, and check that all others are there."""
+    """Read the values of the tags that matter, and check that these are there."""
     order = "<" if data[0] == 0x49 else ">"
     big = struct.unpack_from(order + "H", data, 2)[0] == 43
     word, entry_format, inline = ("Q", "HHQ", 8) if big else ("I", "HHI", 4)
@@ -188,21 +189,22 @@ def _tiff_directory(data: memoryview) -> TiffTags:
         raise _truncated("TIFF", len(data), at)
     (entries,) = struct.unpack_from(order + ("Q" if big else "H"), data, at)
     start, entry_size = (at + 8, 20) if big else (at + 2, 12)
-    end = start + entry_size * entries + inline  # an offset to the next directory follows
+    end = start + entry_size * entries
     if end > len(data):
         raise _truncated("TIFF", len(data), end)
     tags: TiffTags = {}
-    for entry in range(start, end - inline, entry_size):
+    for entry in range(start, end, entry_size):
         tag, kind, count = struct.unpack_from(order + entry_format, data, entry)
-        size = count * _TIFF_TYPE_SIZES[kind] if kind < len(_TIFF_TYPE_SIZES) else 0
+        if tag not in _TIFF_WANTED or kind not in _TIFF_TYPES or not count:
+            continue
+        values = f"{order}{min(count, len(data) + 1)}{_TIFF_TYPES[kind]}"
         value_at = entry + entry_size - inline
-        if size > inline:  # too long for the entry, which has an offset instead
+        if struct.calcsize(values) > inline:  # too long for the entry, which has an offset instead
             (value_at,) = struct.unpack_from(order + word, data, value_at)
-        end = max(end, value_at + size)
-        if tag in _TIFF_WANTED and kind in _TIFF_TYPES and count and end <= len(data):
-            tags[tag] = struct.unpack_from(f"{order}{count}{_TIFF_TYPES[kind]}", data, value_at)
-    if end > len(data):
-        raise _truncated("TIFF", len(data), end)
+        end = value_at + struct.calcsize(values)
+        if end > len(data):
+            raise _truncated("TIFF", len(data), end)
+        tags[tag] = struct.unpack_from(values, data, value_at)
     return tags
 
 
@@ -222,6 +224,7 @@ def is_plain_tiff(data: memoryview) -> bool:
             set(tags.get(tag, (1,))) == {1}
             for tag in (_TIFF_FILL_ORDER, _TIFF_ORIENTATION, _TIFF_PLANES, _TIFF_SAMPLE_FORMAT)
         )
+        and len(tags.get(_TIFF_STRIPS, ())) == len(tags.get(_TIFF_STRIP_BYTES, ())) > 0
         and not {_TIFF_TILE_WIDTH, _TIFF_TILES, _TIFF_EXTRA_SAMPLES} & tags.keys()
     )
 

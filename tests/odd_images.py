@@ -3,6 +3,7 @@
 import io
 import struct
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -130,6 +131,7 @@ def tiff(
     big_endian: bool = False,
     tile: int = 0,
     planes: int = 1,
+    further: Sequence[tuple[int, list[int]]] = (),
 ) -> bytes:
     """A TIFF of noise without compression.
 
@@ -140,6 +142,7 @@ def tiff(
         big_endian: Its byte order.
         tile: Side of its tiles; 0 for one strip.
         planes: Its PlanarConfiguration.
+        further: Other tags, whose values are beyond the end of the file.
     """
     order = ">" if big_endian else "<"
     width, height = (tile, tile) if tile else (WIDTH, HEIGHT)
@@ -153,14 +156,19 @@ def tiff(
         places = [(273, offsets), (278, [HEIGHT]), (279, [size] * count)]
     alpha = [(338, [2])] if samples in (2, 4) and colours != 5 else []
     shape = [(256, [WIDTH]), (257, [HEIGHT]), (258, [bits] * samples), (277, [samples])]
-    tags = sorted([*shape, (259, [1]), (262, [colours]), (284, [planes]), *places, *alpha])
+    tags = sorted(
+        [*shape, (259, [1]), (262, [colours]), (284, [planes]), *places, *alpha, *further]
+    )
     entries, values_behind = b"", b""
     for tag, values in tags:
-        short = tag not in (256, 257, 273, 278, 279, 322, 323, 324, 325)
+        short = tag not in (256, 257, 273, 278, 279, 305, 322, 323, 324, 325)
         packed = struct.pack(f"{order}{len(values)}{'H' if short else 'I'}", *values)
         if len(packed) > 4:
             at = 14 + 12 * len(tags) + len(values_behind)
-            values_behind += packed
+            if (tag, values) in further:
+                at = 10**9
+            else:
+                values_behind += packed
             packed = struct.pack(order + "I", at)
         entries += struct.pack(order + "HHI", tag, 3 if short else 4, len(values))
         entries += packed.ljust(4, b"\0")

@@ -34,8 +34,8 @@ from fastdata.pillow_images import FORMATS, sniff
 from fastdata.pixels import decode
 from fastdata.probe import probe
 
-# of the oracle, which drops the transparency of a palette as it is meant to
-pytestmark = pytest.mark.filterwarnings("ignore:Palette images with Transparency")
+# the oracle's, about palettes whose transparency it drops, and tags that it passes over
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:PIL")
 
 BASE = Image.fromarray(noise(HEIGHT, WIDTH, 4), "RGBA")
 PALETTE = BASE.convert("RGB").quantize(16)
@@ -106,6 +106,8 @@ FILES: dict[str, bytes] = {
     "TIFF of 4 bits": tiff(4, 1, 0),
     "TIFF in tiles": tiff(8, 3, 2, tile=16),
     "TIFF in planes": tiff(8, 3, 2, planes=2),
+    "TIFF with a tag that leads nowhere": tiff(8, 3, 2, further=[(305, [10**9, 10**9])]),
+    "TIFF without lengths of strips": tiff(8, 1, 1).replace(b"\x17\1\4\0", b"\xff\xf0\4\0"),
     "TIFF RGBA": tiff(8, 4, 2),
     "TIFF CMYK": tiff(8, 4, 5),
     "TIFF RGB of 16 bits": tiff(16, 3, 2),

@@ -192,6 +192,7 @@ def _explained(kind: str, mode: str, way: str, result: str, detail: str) -> str 
         "libjpeg-turbo's CMYK": jpeg and mode == "CMYK" and not refused and detail in ("1", "2"),
         "its data are damaged": jpeg and refused and detail.startswith("Corrupt JPEG data"),
         "read at pack time only": refused and way == "loaded" and kind in PACKED_ONLY,
+        "its end is missing": refused and not jpeg and detail.startswith("truncated "),
         "a checksum is wrong": refused and kind == "PNG" and detail.startswith("OpenCV cannot"),
         NOT_OURS.get(kind, ""): refused and kind in NOT_OURS,
     }
