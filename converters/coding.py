@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastdata.converters.orientation import orientation, turned
+from fastdata.converters.recode import readable
 from fastdata.converters.reductions import FIRST_FRAME, eight_bits, several_frames
 from fastdata.converters.transcode import RUN_PIXELS, transcode
 from fastdata.errors import DecodeError, OptionError
@@ -121,21 +122,28 @@ class Coding:
             named.pop("quality", None)
         return cls(**named)  # type: ignore[arg-type]  # checked above, as what a user gives
 
-    def read_and_code(self, data: bytes, stopped: Callable[[], bool] = never) -> Coded:
-        """Probe one image, wait for the memory that coding it takes, and code it.
+    def code_file(self, data: bytes, name: str = "", stopped: Callable[[], bool] = never) -> Coded:
+        """Code one image of any format that is read, once there is memory for it.
+
+        What loaders do not read fast becomes PNG.
 
         Args:
             data: The whole file.
+            name: Its name, for formats that do not say in their bytes what they are.
             stopped: Whether it is not wanted any more, while it waits.
 
         Raises:
-            DecodeError: It is no image, is over a limit, or as :meth:`code`.
+            DecodeError: It is no image, is over a limit, is damaged, or needs Pillow, which is
+                missing.
             StoppedError: It is not wanted any more.
         """
-        info = probe(data, self.max_pixels)
+        keep = self.run_pixels is None
+        image, notes = readable(data, name, keep=keep, max_pixels=self.max_pixels, stopped=stopped)
+        info = probe(image, self.max_pixels)
         # segments beside the image are copied as well
-        with BUDGET.lease(decoding_bytes(info, len(data)) + 4 * len(data), stopped):
-            return self.code(data, info)
+        with BUDGET.lease(decoding_bytes(info, len(image)) + 4 * len(image), stopped):
+            coded = self.code(image, info)
+        return coded._replace(notes=notes + coded.notes)
 
     def code(self, data: bytes, info: ImageInfo) -> Coded:
         """Code one image.

@@ -45,7 +45,7 @@ class Originals:
         if content.field is not None:
             return None
         try:
-            coded = self._coding.read_and_code(data).image
+            coded = self._coding.code_file(data, entry.name).image
         except DecodeError:
             return None
         return coded if content.matches(coded) else None

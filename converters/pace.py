@@ -2,12 +2,12 @@
 
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
 from fastdata.converters.coding import Coded, Coding
-from fastdata.probe import ImageInfo
+from fastdata.memory import never
 
 Limit = Literal["reading", "coding", "writing"]
 
@@ -72,10 +72,10 @@ class TimedCoding(Coding):
 
     pace: Pace = field(default_factory=lambda: Pace(1))
 
-    def code(self, data: bytes, info: ImageInfo) -> Coded:
-        """Code one image, as :meth:`Coding.code`."""
+    def code_file(self, data: bytes, name: str = "", stopped: Callable[[], bool] = never) -> Coded:
+        """Code one image, as :meth:`Coding.code_file`."""
         before = time.perf_counter()
         try:
-            return super().code(data, info)
+            return super().code_file(data, name, stopped)
         finally:
             self.pace.add_coding(time.perf_counter() - before)

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -65,20 +66,23 @@ def read_all(
     stop = threading.Event()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="fastdata-read")
     try:
-        for place in order:
-            size = listing.bytes(place)
-            while pending and (
-                ahead + size > _WINDOW_BYTES or len(pending) >= _FILES_PER_WORKER * workers
-            ):
-                done, freed, future = pending.popleft()
+        with warnings.catch_warnings():
+            # of odd metadata; what is wrong with pixels, Pillow raises
+            warnings.filterwarnings("ignore", module=r"PIL\.")
+            for place in order:
+                size = listing.bytes(place)
+                while pending and (
+                    ahead + size > _WINDOW_BYTES or len(pending) >= _FILES_PER_WORKER * workers
+                ):
+                    done, freed, future = pending.popleft()
+                    yield done, future.result()
+                    ahead -= freed
+                future = pool.submit(load, listing, place, coding, stop.is_set)
+                pending.append((place, size, future))
+                ahead += size
+            while pending:
+                done, _, future = pending.popleft()
                 yield done, future.result()
-                ahead -= freed
-            future = pool.submit(load, listing, place, coding, stop.is_set)
-            pending.append((place, size, future))
-            ahead += size
-        while pending:
-            done, _, future = pending.popleft()
-            yield done, future.result()
     finally:
         stop.set()
         pool.shutdown(cancel_futures=True)
@@ -104,7 +108,7 @@ def load(
     if isinstance(data, str):
         return Skipped(name, data)
     try:
-        coded = coding.read_and_code(data, stopped)
+        coded = coding.code_file(data, name, stopped)
     except DecodeError as error:
         return Skipped(name, f"no usable image: {error}")
     except MemoryError:

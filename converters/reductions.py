@@ -6,6 +6,7 @@ from collections.abc import Iterator
 FIRST_FRAME = "first of several frames"
 LESS_DEPTH = "16 bits to 8"
 NO_ALPHA = "alpha dropped"
+STRETCHED = "least to greatest value stretched to 8 bits"
 
 _TIFF_BITS, _TIFF_EXTRA_SAMPLES = 258, 338
 

@@ -87,6 +87,27 @@ def read_bmp(data: memoryview) -> Size:
     return width, height, {24: 3, 32: 4}.get(bits, 3 if bits == 16 else 1)
 
 
+def is_plain_bmp(data: memoryview) -> bool:
+    """Whether a BMP that was probed is one that every reader takes for the same pixels.
+
+    That is a palette, or 24 or 32 bits, without compression, bit masks or overlapping parts.
+    """
+    pixels_at, header_size = struct.unpack_from("<II", data, 10)
+    if header_size not in _BMP_HEADERS:
+        return False
+    bits, compression, used = struct.unpack_from("<HI12xI", data, 28)
+    palette = 4 * (used or 1 << bits) if bits <= 8 else 0
+    return (
+        bits in (1, 4, 8, 24, 32)
+        and compression == 0
+        and used <= 256
+        and pixels_at >= 14 + header_size + palette
+    )
+
+
+_BMP_HEADERS = (40, 108, 124)  # BITMAPINFOHEADER, BITMAPV4HEADER, BITMAPV5HEADER
+
+
 def read_webp(data: memoryview) -> Size:
     """Read the size from the first chunk; where that is VP8X, look for a frame behind it."""
     riff_size, name = struct.unpack_from("<I4x4s", data, 4)
@@ -120,54 +141,95 @@ def _find_webp_frame(data: memoryview, end: int) -> None:
     raise DecodeError("damaged WebP: it holds no whole frame")
 
 
-_TIFF_TYPES = {1: "B", 3: "H", 4: "I"}  # BYTE, SHORT and LONG; sizes come in no other type
-_TIFF_TYPE_SIZES = (0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8)
-_TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_BITS, _TIFF_ORIENTATION, _TIFF_SAMPLES = 256, 257, 258, 274, 277
+# BYTE, SHORT, LONG, UNDEFINED, and BigTIFF's LONG8; what matters here comes in no other type
+_TIFF_TYPES = {1: "B", 3: "H", 4: "I", 7: "B", 16: "Q"}
+_TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_BITS, _TIFF_COMPRESSION, _TIFF_COLOURS = 256, 257, 258, 259, 262
+_TIFF_FILL_ORDER, _TIFF_ORIENTATION, _TIFF_SAMPLES, _TIFF_PLANES = 266, 274, 277, 284
 _TIFF_STRIPS, _TIFF_STRIP_BYTES, _TIFF_TILES, _TIFF_TILE_BYTES = 273, 279, 324, 325
+_TIFF_TILE_WIDTH, _TIFF_EXTRA_SAMPLES, _TIFF_SAMPLE_FORMAT = 322, 338, 339
+_TIFF_PALETTE, _TIFF_JPEG_TABLES = 320, 347  # which lie behind the pixels in many files
 _TIFF_WANTED = frozenset(
-    {_TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_BITS, _TIFF_ORIENTATION, _TIFF_SAMPLES}
+    {_TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_BITS, _TIFF_COMPRESSION, _TIFF_COLOURS}
+    | {_TIFF_FILL_ORDER, _TIFF_ORIENTATION, _TIFF_SAMPLES, _TIFF_PLANES}
     | {_TIFF_STRIPS, _TIFF_STRIP_BYTES, _TIFF_TILES, _TIFF_TILE_BYTES}
+    | {_TIFF_PALETTE, _TIFF_JPEG_TABLES, _TIFF_TILE_WIDTH, _TIFF_EXTRA_SAMPLES, _TIFF_SAMPLE_FORMAT}
 )
+TiffTags = dict[int, tuple[int, ...]]
 
 
 def read_tiff(data: memoryview) -> Size:
-    """Read the first directory, and check that the strips or tiles that it lists are there."""
-    order = "<" if data[0] == 0x49 else ">"
-    version, at = struct.unpack_from(order + "HI", data, 2)
-    if version == 43:
-        raise DecodeError("BigTIFF, which is not supported")
-    tags = _tiff_directory(data, order, at)
+    """Read the first directory, and check that the strips or tiles that it lists are there.
+
+    Where it does not say how long they are, or has fewer lengths, decoders look for themselves.
+    """
+    tags = _tiff_directory(data)
     offsets = tags.get(_TIFF_STRIPS) or tags.get(_TIFF_TILES, ())
     lengths = tags.get(_TIFF_STRIP_BYTES) or tags.get(_TIFF_TILE_BYTES, ())
-    if not offsets or len(offsets) != len(lengths):
-        raise DecodeError("damaged TIFF: it does not say where its pixels are")
-    needed = max(map(sum, zip(offsets, lengths, strict=True)))
+    width, height = (tags.get(tag, (0,))[0] for tag in (_TIFF_WIDTH, _TIFF_HEIGHT))
+    samples = tags.get(_TIFF_SAMPLES, (1,))[0]
+    if tags.get(_TIFF_COMPRESSION, (1,))[0] == 1 and _TIFF_STRIPS in tags:
+        # Some writers state more bytes for a strip than the image has.
+        whole = (width * samples * max(tags.get(_TIFF_BITS, (1,))) + 7) // 8 * height
+        lengths = tuple(min(length, whole) for length in lengths)
+    needed = max(map(sum, zip(offsets, lengths, strict=False)), default=0)
     if needed > len(data):
         raise _truncated("TIFF", len(data), needed)
-    if (bits := max(tags.get(_TIFF_BITS, (1,)))) > 16:
-        raise DecodeError(f"TIFF with {bits}-bit samples; only up to 16 bits are supported")
-    width, height = (tags.get(tag, (0,))[0] for tag in (_TIFF_WIDTH, _TIFF_HEIGHT))
     if tags.get(_TIFF_ORIENTATION, (1,))[0] in (5, 6, 7, 8):  # which decoders turn upright
         width, height = height, width
-    return width, height, tags.get(_TIFF_SAMPLES, (1,))[0]
+    return width, height, samples
 
 
-def _tiff_directory(data: memoryview, order: str, at: int) -> dict[int, tuple[int, ...]]:
-    """Read the values of the tags that a size needs, and check that all others are there."""
-    (entries,) = struct.unpack_from(order + "H", data, at)
-    end = at + 2 + 12 * entries + 4  # an offset to the next directory follows
-    tags: dict[int, tuple[int, ...]] = {}
-    for entry in range(at + 2, end - 4, 12):
-        tag, kind, count, value_at = struct.unpack_from(order + "HHII", data, entry)
-        size = count * _TIFF_TYPE_SIZES[kind] if kind < len(_TIFF_TYPE_SIZES) else 0
-        if size <= 4:  # short enough for the entry, which has it instead of an offset
-            value_at = entry + 8
-        end = max(end, value_at + size)
-        if tag in _TIFF_WANTED and kind in _TIFF_TYPES and count:
-            tags[tag] = struct.unpack_from(f"{order}{count}{_TIFF_TYPES[kind]}", data, value_at)
+def _tiff_directory(data: memoryview) -> TiffTags:
+    """Read the values of the tags that matter, and check that these are there."""
+    order = "<" if data[0] == 0x49 else ">"
+    big = struct.unpack_from(order + "H", data, 2)[0] == 43
+    word, entry_format, inline = ("Q", "HHQ", 8) if big else ("I", "HHI", 4)
+    (at,) = struct.unpack_from(order + word, data, 8 if big else 4)
+    if at > len(data):  # 64 bits may be more than struct takes for an offset
+        raise _truncated("TIFF", len(data), at)
+    (entries,) = struct.unpack_from(order + ("Q" if big else "H"), data, at)
+    start, entry_size = (at + 8, 20) if big else (at + 2, 12)
+    end = start + entry_size * entries
     if end > len(data):
         raise _truncated("TIFF", len(data), end)
+    tags: TiffTags = {}
+    for entry in range(start, end, entry_size):
+        tag, kind, count = struct.unpack_from(order + entry_format, data, entry)
+        if tag not in _TIFF_WANTED or kind not in _TIFF_TYPES or not count:
+            continue
+        values = f"{order}{min(count, len(data) + 1)}{_TIFF_TYPES[kind]}"
+        value_at = entry + entry_size - inline
+        if struct.calcsize(values) > inline:  # too long for the entry, which has an offset instead
+            (value_at,) = struct.unpack_from(order + word, data, value_at)
+        end = value_at + struct.calcsize(values)
+        if end > len(data):
+            raise _truncated("TIFF", len(data), end)
+        tags[tag] = struct.unpack_from(values, data, value_at)
     return tags
+
+
+def is_plain_tiff(data: memoryview) -> bool:
+    """Whether a TIFF that was probed is one that every reader takes for the same pixels.
+
+    That is gray or RGB of 8 bits without alpha, in strips of interleaved samples, with the
+    lossless compressions that all have. The rest of TIFF is read in as many ways as by libraries.
+    """
+    tags = _tiff_directory(data)
+    samples, colours = (tags.get(tag, (1,))[0] for tag in (_TIFF_SAMPLES, _TIFF_COLOURS))
+    return (
+        (samples, colours) in ((1, 1), (3, 2))
+        and tags.get(_TIFF_BITS) == (8,) * samples
+        and tags.get(_TIFF_COMPRESSION, (1,))[0] in _TIFF_COMMON_COMPRESSIONS
+        and all(
+            set(tags.get(tag, (1,))) == {1}
+            for tag in (_TIFF_FILL_ORDER, _TIFF_ORIENTATION, _TIFF_PLANES, _TIFF_SAMPLE_FORMAT)
+        )
+        and len(tags.get(_TIFF_STRIPS, ())) == len(tags.get(_TIFF_STRIP_BYTES, ())) > 0
+        and not {_TIFF_TILE_WIDTH, _TIFF_TILES, _TIFF_EXTRA_SAMPLES} & tags.keys()
+    )
+
+
+_TIFF_COMMON_COMPRESSIONS = (1, 5, 8, 32773, 32946)  # none, LZW, Deflate, PackBits, old Deflate
 
 
 NPY_MAGIC = b"\x93NUMPY"

@@ -20,6 +20,8 @@ from fastdata.image_headers import (
 )
 from fastdata.jpeg_header import JpegHeader, read_jpeg_header
 from fastdata.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS, check_pixels
+from fastdata.pillow_images import FORMATS as PILLOW_FORMATS
+from fastdata.pillow_images import INSTALL, sniff
 
 __all__ = ["EXTENSIONS", "FORMATS", "MAX_PIXELS", "ImageInfo", "core", "probe"]
 
@@ -108,7 +110,7 @@ def probe(data: bytes | memoryview, max_pixels: int = MAX_PIXELS) -> ImageInfo:
             limit, or of a kind that cannot be decoded.
     """
     view = memoryview(data)
-    name = _sniff(bytes(view[:16]))
+    name = _sniff(bytes(view[:64]))
     if name == "jpeg":
         header = _read_jpeg(data, max_pixels)
         return ImageInfo(name, *header[:5], header.restart_interval)
@@ -130,14 +132,21 @@ def decoding_bytes(info: ImageInfo, size: int) -> int:
 
 
 def _sniff(head: bytes) -> str:
-    """Return the format that the first 16 bytes announce."""
+    """Return the format that the first 64 bytes announce."""
     for name, magic in _MAGIC.items():
         if head.startswith(magic) and (name != "webp" or head[8:12] == b"WEBP"):
             return name
     if not head:
         raise DecodeError("not an image: it is empty")
+    if (kind := sniff(head)) is not None:
+        raise DecodeError(
+            f"{PILLOW_FORMATS[kind].label} is not loaded as it is: `fastdata pack` stores it as "
+            f"PNG, by Pillow ({INSTALL})"
+        )
     if head[4:8] == b"ftyp":
-        raise DecodeError(f"not an image that can be read: HEIF, AVIF or video ({head[8:12]!r})")
+        raise DecodeError(f"not an image that can be read: a video ({head[8:12]!r})")
+    if head.startswith((b"\xff\x0a", b"\0\0\0\x0cJXL ")):
+        raise DecodeError("not an image that can be read: JPEG XL")
     names = ", ".join(sorted(name.upper() for name in EXTENSIONS))
     raise DecodeError(f"not an image: it starts with {head[:8]!r}, which is none of {names}")
 

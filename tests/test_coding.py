@@ -245,14 +245,6 @@ def test_what_cannot_be_decoded_is_refused() -> None:
         code(bytes(data), run_pixels=32)
 
 
-def test_samples_of_32_bits_are_refused() -> None:
-    """No decoder here reads them, which the header tells."""
-    data = saved(Image.fromarray(np.zeros((4, 5), np.float32)), "TIFF")
-
-    with pytest.raises(DecodeError, match="32-bit samples"):
-        probe(data)
-
-
 def test_a_jpeg_holds_no_longer_side() -> None:
     """A side that JPEG has no room for is an error that says so."""
     data = saved(Image.new("L", (65_501, 1)), "PNG")

@@ -21,6 +21,7 @@ ORDER = [
     "_core",
     "jpeg_header",
     "image_headers",
+    "pillow_images",
     "probe",
     "pixels",
     "cores",

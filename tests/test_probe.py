@@ -72,7 +72,10 @@ def test_the_core_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         (b"", "not an image: it is empty"),
         (b"<html>", "not an image: it starts with b'<html>'"),
         (b"\0" * 40, "not an image"),
-        (b"\0\0\0\x20ftypheic\0\0\0\0", "HEIF, AVIF or video"),
+        (b"\0\0\0\x20ftypheic\0\0\0\0", "HEIF is not loaded as it is: `fastdata pack`"),
+        (b"\0\0\0\x20ftypmif1\0\0\0\0miafavif", "AVIF is not loaded as it is"),
+        (b"\0\0\0\x20ftypisom\0\0\0\0", "not an image that can be read: a video"),
+        (b"\0\0\0\x0cJXL \r\n\x87\n", "not an image that can be read: JPEG XL"),
         (b"RIFF\0\0\0\0WAVE", "not an image"),
     ],
 )

@@ -160,7 +160,7 @@ def _code_all(
 def _code(image: bytes, ways: Sequence[Coding]) -> list[bytes] | None:
     """The image coded in each way; None where it cannot be."""
     try:
-        return [way.read_and_code(image).image for way in ways]
+        return [way.code_file(image).image for way in ways]
     except DecodeError:
         return None
 

@@ -1,0 +1,127 @@
+"""Images that no loader reads fast, coded to PNG, so that a packed data set holds none of them."""
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+from fastdata.converters.reductions import FIRST_FRAME, LESS_DEPTH, NO_ALPHA, STRETCHED
+from fastdata.errors import DecodeError
+from fastdata.limits import MAX_PIXELS
+from fastdata.memory import BUDGET, never
+from fastdata.pillow_images import FORMATS, depth, load, needs_pillow, open_header, sniff, to_rgb
+from fastdata.probe import probe
+
+_ORIENTATION = 274
+_BYTES_A_PIXEL = 16  # as the file has it, converted, as an array, and coded
+
+
+def readable(
+    data: bytes,
+    name: str,
+    *,
+    keep: bool = False,
+    max_pixels: int = MAX_PIXELS,
+    stopped: Callable[[], bool] = never,
+) -> tuple[bytes, tuple[str, ...]]:
+    """An image as a loader reads it: its own bytes, or those of a PNG with its pixels.
+
+    Args:
+        data: The whole file.
+        name: The file's name, for formats that do not say in their bytes what they are.
+        keep: Keep the bytes of what a loader reads by Pillow, if slowly.
+        max_pixels: Refuse a larger image.
+        stopped: Whether it is not wanted any more, while it waits for memory.
+
+    Returns:
+        The image, and what was done that is worth knowing.
+
+    Raises:
+        DecodeError: It is no image, or is damaged, or Pillow is needed and missing.
+        StoppedError: It is not wanted any more.
+    """
+    try:
+        probe(data, max_pixels)
+    except DecodeError:
+        kind = sniff(data[:64], name)
+        if kind is None:
+            raise
+    else:
+        kind = None if keep else needs_pillow(data)
+        if kind is None:
+            return data, ()
+    return to_png(data, kind, max_pixels, stopped)
+
+
+def to_png(
+    data: bytes,
+    kind: str,
+    max_pixels: int = MAX_PIXELS,
+    stopped: Callable[[], bool] = never,
+) -> tuple[bytes, tuple[str, ...]]:
+    """Decode an image by Pillow, and code it to PNG: 8 bits, RGB, or gray where it is gray.
+
+    An EXIF orientation that Pillow did not apply goes along.
+
+    Args:
+        data: The whole file.
+        kind: One of :data:`fastdata.pillow_images.FORMATS`.
+        max_pixels: Most pixels that it may have.
+        stopped: Whether it is not wanted any more, while it waits for memory.
+
+    Returns:
+        The PNG, and what was done that is worth knowing.
+
+    Raises:
+        DecodeError: Pillow is missing, cannot read it, or it is too large.
+        StoppedError: It is not wanted any more.
+    """
+    image = open_header(data, kind, max_pixels)
+    with BUDGET.lease(image.width * image.height * _BYTES_A_PIXEL + len(data), stopped):
+        load(image, kind, max_pixels)
+        return _coded(image), (f"{FORMATS[kind].label} coded to PNG", *_lost(image))
+
+
+def _coded(image: Any) -> bytes:
+    pixels = to_rgb(image)
+    from PIL import Image
+
+    gray = all(bool((part == part[:, :, :1]).all()) for part in (pixels[:1], pixels))
+    exif = Image.Exif()
+    turn = _orientation(image)
+    if turn != 1:
+        exif[_ORIENTATION] = turn
+    coded = io.BytesIO()
+    Image.fromarray(pixels[:, :, 0] if gray else pixels).save(coded, "PNG", exif=exif)
+    return coded.getvalue()
+
+
+def _orientation(image: Any) -> int:
+    if image.format == "TIFF":  # which Pillow has turned
+        return 1
+    try:
+        turn = image.getexif().get(_ORIENTATION, 1)
+    except Exception:  # noqa: BLE001 - damaged EXIF is no damage to the image
+        return 1
+    return turn if turn in range(1, 9) else 1
+
+
+def _lost(image: Any) -> tuple[str, ...]:
+    """What a loaded Pillow image has that 8 bits of RGB have not."""
+    alpha = image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info
+    stretched = image.mode in ("I", "F") and image.format != "PPM"
+    notes = {
+        FIRST_FRAME: _is_animated(image),
+        LESS_DEPTH: depth(image) > 8 and not stretched,
+        STRETCHED: stretched,
+        NO_ALPHA: alpha,
+    }
+    return tuple(note for note, holds in notes.items() if holds)
+
+
+def _is_animated(image: Any) -> bool:
+    if image.format == "PSD":  # its layers are drawn in the one picture
+        return False
+    try:
+        return bool(getattr(image, "is_animated", False))
+    except Exception:  # noqa: BLE001 - damage behind the first frame is none of ours
+        return False
