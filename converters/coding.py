@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fastdata.converters.orientation import orientation, turned
 from fastdata.converters.reductions import FIRST_FRAME, eight_bits, several_frames
-from fastdata.converters.transcode import RUN_PIXELS, transcode
+from fastdata.converters.transcode import RUN_PIXELS, salvage, transcode
 from fastdata.errors import DecodeError, OptionError
 from fastdata.limits import check_pixels
 from fastdata.probe import ImageInfo, core, probe
@@ -27,9 +27,10 @@ _RESIZE = re.compile(
     r"(?P<shorter>\d{1,6})|longest:(?P<longest>\d{1,6})|(?P<w>\d{1,6})x(?P<h>\d{1,6})"
 )
 _TARGETS = {"jpeg": "jpeg", "png": "png", "raw": "npy"}
-_OPTIONS = ("run_pixels", "resize", "quality", "format", "orient")
+_OPTIONS = ("run_pixels", "resize", "quality", "format", "orient", "damaged")
 # What an image becomes that must be coded anew without a format asked for: lossy stays lossy.
 _LOSSY = ("jpeg", "webp")
+_END_OF_JPEG = b"\xff\xd9"
 
 
 class Coded(NamedTuple):
@@ -40,12 +41,14 @@ class Coded(NamedTuple):
         info: What their header says.
         kept: Why a JPEG has no restart runs, where it was to have them; empty otherwise.
         notes: What was done by a rule that is worth knowing.
+        damage: What is wrong with a file that was packed all the same; empty otherwise.
     """
 
     image: bytes
     info: ImageInfo
     kept: str
     notes: tuple[str, ...]
+    damage: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,8 @@ class Coding:
         format: ``"jpeg"``, ``"png"``, ``"raw"`` (an NPY file of (H, W, 3) uint8), or None: JPEG
             where it was JPEG or WebP, else PNG.
         orient: ``"apply"`` turns pixels upright by EXIF; ``"keep"`` leaves them as they are stored.
+        damaged: ``"keep"`` stores of a damaged JPEG what libjpeg-turbo makes of it, gray where data
+            are missing; ``"skip"`` refuses it.
 
     Raises:
         OptionError: One of them is out of range.
@@ -75,6 +80,7 @@ class Coding:
     quality: int = 90
     format: str | None = None
     orient: Literal["keep", "apply"] = "keep"
+    damaged: Literal["skip", "keep"] = "skip"
 
     def __post_init__(self) -> None:
         if self.run_pixels is not None and not 8 <= self.run_pixels <= _MOST_RUN_PIXELS:
@@ -89,14 +95,21 @@ class Coding:
             raise OptionError(f"format must be one of {', '.join(_TARGETS)}, found {self.format!r}")
         if self.orient not in ("keep", "apply"):
             raise OptionError(f"orient must be keep or apply, found {self.orient!r}")
+        if self.damaged not in ("skip", "keep"):
+            raise OptionError(f"damaged must be skip or keep, found {self.damaged!r}")
 
     def options(self) -> dict[str, Scalar]:
-        """What the manifest states: None for a quality that no image depends on."""
+        """What the manifest states: None for a quality that no image depends on.
+
+        ``damaged`` is stated only where it is kept.
+        """
         codes_jpeg = (self.resize or self.format or self.orient == "apply") and self.format in (
             None,
             "jpeg",
         )
         options = {name: getattr(self, name) for name in _OPTIONS}
+        if self.damaged == "skip":
+            del options["damaged"]
         return options if codes_jpeg else {**options, "quality": None}
 
     @classmethod
@@ -106,6 +119,21 @@ class Coding:
         if named.get("quality") is None:
             named.pop("quality", None)
         return cls(**named)  # type: ignore[arg-type]  # checked above, as what a user gives
+
+    def store(self, data: bytes) -> Coded:
+        """Code one file, by this coding's rule for damaged ones.
+
+        Raises:
+            DecodeError: It is no image, or damaged, or its new format cannot hold it.
+        """
+        try:
+            return self.code(data, probe(data))
+        except DecodeError as error:
+            is_jpeg = data.startswith(b"\xff\xd8\xff")
+            whole = salvage(data) if self.damaged == "keep" and is_jpeg else None
+            if whole is None:
+                raise
+            return self.code(whole, probe(whole))._replace(damage=str(error))
 
     def code(self, data: bytes, info: ImageInfo) -> Coded:
         """Code one image.
@@ -126,7 +154,8 @@ class Coding:
         if turn == 1 and size == upright and not asked:
             return self._unchanged(data, info, notes)
         if info.format == "jpeg" and core() is not None:
-            transcode(data, RUN_PIXELS)  # OpenCV makes gray pixels of damaged data
+            data, _, warnings = transcode(data, RUN_PIXELS)  # OpenCV makes gray pixels of damage
+            notes += warnings
         pixels = turned(_decode(data, info), turn)
         if turn != 1:
             notes += (TURNED,)
@@ -136,7 +165,7 @@ class Coding:
         image = _encode(_resample(pixels, size), target, self.quality)
         kept = ""
         if target == "jpeg" and self.run_pixels is not None:
-            image, kept = transcode(image, self.run_pixels)
+            image, kept, _ = transcode(image, self.run_pixels)
         return Coded(image, probe(image), kept, notes)
 
     def _target(self, kind: str) -> str:
@@ -146,11 +175,14 @@ class Coding:
 
     def _unchanged(self, data: bytes, info: ImageInfo, notes: tuple[str, ...]) -> Coded:
         kept = ""
-        if self.run_pixels is not None:
-            if info.format == "jpeg":
-                data, kept = transcode(data, self.run_pixels)
-            else:
-                _decode(data, info)  # a reader could do nothing with a file that cannot be decoded
+        if info.format == "jpeg":
+            if self.run_pixels is not None:
+                data, kept, warnings = transcode(data, self.run_pixels)
+                notes += warnings
+            elif not data.endswith(_END_OF_JPEG):
+                transcode(data, RUN_PIXELS)  # its header does not tell whether it was cut
+        elif self.run_pixels is not None:
+            _decode(data, info)  # a reader could do nothing with a file that cannot be decoded
         return Coded(data, info, kept, notes)
 
 

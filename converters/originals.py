@@ -12,7 +12,6 @@ from fastdata.converters.scan import scan
 from fastdata.converters.tally import encode_report
 from fastdata.errors import DecodeError, ShardError
 from fastdata.manifest import Options
-from fastdata.probe import probe
 
 
 class Originals:
@@ -45,7 +44,7 @@ class Originals:
         if content.field is not None:
             return None
         try:
-            coded = self._coding.code(data, probe(data)).image
+            coded = self._coding.store(data).image
         except DecodeError:
             return None
         return coded if content.matches(coded) else None

@@ -54,6 +54,8 @@ class Choice(TypedDict, total=False):
         format: Of images that are coded anew.
         quality: Of JPEGs that are coded anew.
         orient: Whether pixels are turned upright by EXIF.
+        damaged: ``"keep"`` packs of a damaged JPEG what libjpeg-turbo makes of it, and names it in the
+            list of what was left out.
     """
 
     kind: str | None
@@ -70,6 +72,7 @@ class Choice(TypedDict, total=False):
     format: str | None
     quality: int
     orient: Literal["keep", "apply"]
+    damaged: Literal["skip", "keep"]
 
 
 @dataclass(frozen=True)
@@ -220,6 +223,7 @@ def _coding(choice: Choice) -> Coding:
         choice.get("quality", 90),
         choice.get("format"),
         choice.get("orient", "keep"),
+        choice.get("damaged", "skip"),
     )
 
 

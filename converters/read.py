@@ -10,7 +10,7 @@ from fastdata.checksum import crc32c
 from fastdata.converters.coding import Coding
 from fastdata.converters.listing import Listing, Skipped
 from fastdata.errors import DecodeError
-from fastdata.probe import EXTENSIONS, ImageInfo, probe
+from fastdata.probe import EXTENSIONS, ImageInfo
 
 # What may be read ahead of the writer: enough files to keep threads busy while the writer syncs a
 # shard, few enough bytes for a small machine.
@@ -28,6 +28,7 @@ class Loaded(NamedTuple):
         kept: Why it is stored as it is, where it was to be coded anew; empty otherwise.
         notes: What was done to it by a rule that is worth knowing.
         fields: Further fields of the sample by extension.
+        damage: What is wrong with a file that was packed all the same; empty otherwise.
     """
 
     image: bytes
@@ -36,6 +37,7 @@ class Loaded(NamedTuple):
     kept: str
     notes: tuple[str, ...] = ()
     fields: Mapping[str, bytes] = {}
+    damage: str = ""
 
 
 def read_all(
@@ -91,7 +93,7 @@ def load(listing: Listing, place: int, coding: Coding) -> Loaded | Skipped:
     if isinstance(data, str):
         return Skipped(name, data)
     try:
-        coded = coding.code(data, probe(data))
+        coded = coding.store(data)
     except DecodeError as error:
         return Skipped(name, f"no usable image: {error}")
     fields: dict[str, bytes] = {}
@@ -101,4 +103,5 @@ def load(listing: Listing, place: int, coding: Coding) -> Loaded | Skipped:
         fields[field] = value
     if (extension := EXTENSIONS[coded.info.format]) in fields:
         return Skipped(name, f"no usable field: {extension}: the image itself has this extension")
-    return Loaded(coded.image, crc32c(coded.image), coded.info, coded.kept, coded.notes, fields)
+    crc = crc32c(coded.image)
+    return Loaded(coded.image, crc, coded.info, coded.kept, coded.notes, fields, coded.damage)

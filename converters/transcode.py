@@ -1,32 +1,83 @@
 """JPEGs coded anew, in runs that can be decoded on their own; pixels stay the same to the bit."""
 
+from typing import NamedTuple
+
+import numpy as np
+
+from fastdata.errors import DecodeError
 from fastdata.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS
-from fastdata.probe import core
+from fastdata.probe import core, probe
 
 RUN_PIXELS = 32
 """Width of a run: shorter ones cost bytes, longer ones make crops decode more than they need."""
 
+WARNINGS = "JPEG with harmless warnings"
+
 _HAS_RUNS = "has restart runs already"
+_LIMITS = (MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS)
+_END = b"\xff\xd9"
 
 
-def transcode(jpeg: bytes, run_pixels: int) -> tuple[bytes, str]:
+class Transcoded(NamedTuple):
+    """A JPEG as it is to be stored.
+
+    Attributes:
+        image: Its bytes.
+        kept: Why these are the file's own; empty where it was coded anew, or had such runs already.
+        notes: ``WARNINGS`` where libjpeg warns of the file, though of no damage: bytes that belong to
+            nothing, no end, segments of an unknown kind. What was coded anew has none of that.
+    """
+
+    image: bytes
+    kept: str
+    notes: tuple[str, ...] = ()
+
+
+def transcode(jpeg: bytes, run_pixels: int) -> Transcoded:
     """Code a JPEG with restart runs of about ``run_pixels`` pixels and Huffman tables of its own.
 
     Args:
         jpeg: The whole file.
         run_pixels: Wanted width of a run in pixels.
 
-    Returns:
-        The JPEG to store, and why it is stored as it is; the reason is empty where it was coded
-        anew, or had such runs already.
-
     Raises:
         DecodeError: Some part of the image is damaged.
     """
     native = core()
     if native is None:
-        return jpeg, "the native core was not built"
-    coded, kept = native.transcode_jpeg(jpeg, run_pixels, MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS)
+        return Transcoded(jpeg, "the native core was not built")
+    coded, kept, warned = native.transcode_jpeg(jpeg, run_pixels, *_LIMITS)
+    notes = (WARNINGS,) if warned else ()
     if coded is None:
-        return jpeg, "" if kept == _HAS_RUNS else kept
-    return coded, ""
+        return Transcoded(jpeg, "" if kept == _HAS_RUNS else kept, notes)
+    return Transcoded(coded, "", notes)
+
+
+def salvage(jpeg: bytes) -> bytes | None:
+    """What libjpeg-turbo makes of a damaged JPEG, gray where data are missing, as a whole image.
+
+    Returns:
+        A JPEG of the same pixels where there is one, else a PNG; None where libjpeg-turbo, too, makes
+        no picture of it.
+    """
+    from fastdata.pixels import decode
+
+    closed = jpeg + _END
+    try:
+        probe(closed)  # the limits hold for damaged images as well
+        pixels = decode(closed)
+    except DecodeError:
+        return None
+    native = core()
+    if native is not None:
+        try:
+            coded, *_ = native.transcode_jpeg(closed, RUN_PIXELS, *_LIMITS, damaged=True)
+        except DecodeError:
+            coded = None
+        # Where scans are missing, libjpeg smooths what it has, which coefficients cannot say.
+        if coded is not None and np.array_equal(decode(coded), pixels):
+            return bytes(coded)
+    import cv2
+
+    done, image = cv2.imencode(".png", cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR))
+    return image.tobytes() if done else None

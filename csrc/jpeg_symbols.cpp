@@ -244,6 +244,7 @@ class Recoder {
     bool prepare();
     Recoded read(int interval);
     void write(int interval, std::vector<uint8_t> &out);
+    bool found_stray() const { return found_stray_; }
 
   private:
     void write_headers(int interval, std::vector<uint8_t> &out) const;
@@ -253,6 +254,7 @@ class Recoder {
     const uint8_t *data_;
     size_t size_;
     CodedRuns coded_;
+    bool found_stray_ = false;
     ScanCodes source_;
     // Kept by the thread: fresh pages for every image would cost a tenth of the time.
     std::vector<uint8_t> &run_;
@@ -283,7 +285,7 @@ Recoded Recoder::read(int interval) {
     int64_t run_end = 0;
     for (int64_t mcu = 0; mcu < mcus; ++mcu) {
         if (mcu == run_end) {
-            if (mcu > 0 && stream.has_more()) throw_corrupt("extraneous bytes before a marker");
+            if (mcu > 0 && stream.has_more()) found_stray_ = true;
             run_end = std::min(mcu + source_interval, mcus);
             uint8_t *end = coded_.pass(run_.data());
             std::memset(end, 0, BitPlace::kPadding);
@@ -306,8 +308,8 @@ Recoded Recoder::read(int interval) {
         }
         if (stream.overran()) throw_corrupt("premature end of data segment");
     }
-    if (stream.has_more()) throw_corrupt("extraneous bytes before a marker");
-    if (coded_.marker() != 0xD9) return Recoded::kNotThisWay;
+    if (stream.has_more()) found_stray_ = true;
+    if (coded_.marker() != kEoi && coded_.marker() != kCut) return Recoded::kNotThisWay;
     ends_.push_back(static_cast<size_t>(out - symbols_.data()));
     for (int i = 0; i < 4 * 256; ++i) {
         const bool ac = (i / 256) % 2;
@@ -398,12 +400,13 @@ void Recoder::write(int interval, std::vector<uint8_t> &out) {
 }  // namespace
 
 Recoded recode_symbols(const jpeg_decompress_struct *info, const JpegLayout &layout,
-                       const uint8_t *data, size_t size, int interval,
-                       std::vector<uint8_t> &out) {
+                       const uint8_t *data, size_t size, int interval, std::vector<uint8_t> &out,
+                       bool &found_stray) {
     Recoder recoder(info, layout, data, size);
     if (!recoder.prepare()) return Recoded::kNotThisWay;
     const Recoded outcome = recoder.read(interval);
     if (outcome == Recoded::kDone) recoder.write(interval, out);
+    found_stray = recoder.found_stray();
     return outcome;
 }
 

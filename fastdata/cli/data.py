@@ -20,6 +20,13 @@ class Orient(StrEnum):
     apply = "apply"
 
 
+class Damaged(StrEnum):
+    """What to do with damaged JPEGs."""
+
+    skip = "skip"
+    keep = "keep"
+
+
 Packed = Annotated[Path, typer.Argument(help="A packed data set.")]
 
 
@@ -60,6 +67,9 @@ def pack(
     orient: Annotated[
         Orient, typer.Option(help="Whether to turn pixels upright by EXIF.")
     ] = Orient.keep,
+    damaged: Annotated[
+        Damaged, typer.Option(help="Leave damaged JPEGs out, or pack what can be decoded of them.")
+    ] = Damaged.skip,
     keep_bytes: Annotated[
         bool, typer.Option("--keep-bytes", help="Do not code JPEGs anew in restart runs.")
     ] = False,
@@ -97,6 +107,7 @@ def pack(
         "format": format,
         "quality": quality,
         "orient": orient.value,
+        "damaged": damaged.value,
     }
     if dry_run:
         from fastdata.converters.pack import estimate_pack
