@@ -12,6 +12,7 @@ RUN_PIXELS = 32
 """Width of a run: shorter ones cost bytes, longer ones make crops decode more than they need."""
 
 WARNINGS = "JPEG with harmless warnings"
+LEFT_OVER = "bytes left over in JPEG data"
 
 _HAS_RUNS = "has restart runs already"
 _LIMITS = (MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS)
@@ -24,8 +25,10 @@ class Transcoded(NamedTuple):
     Attributes:
         image: Its bytes.
         kept: Why these are the file's own; empty where it was coded anew, or had such runs already.
-        notes: ``WARNINGS`` where libjpeg warns of the file, though of no damage: bytes that belong to
-            nothing, no end, segments of an unknown kind. What was coded anew has none of that.
+        notes: ``WARNINGS`` where libjpeg warns of the file, though of no damage: bytes between
+            segments, no end, segments of an unknown kind. ``LEFT_OVER`` where the data of a scan are
+            longer than its pixels need: padding, or damage that no decoder can tell from it. What was
+            coded anew has none of that.
     """
 
     image: bytes
@@ -46,8 +49,8 @@ def transcode(jpeg: bytes, run_pixels: int) -> Transcoded:
     native = core()
     if native is None:
         return Transcoded(jpeg, "the native core was not built")
-    coded, kept, warned = native.transcode_jpeg(jpeg, run_pixels, *_LIMITS)
-    notes = (WARNINGS,) if warned else ()
+    coded, kept, warned, left_over = native.transcode_jpeg(jpeg, run_pixels, *_LIMITS)
+    notes = (WARNINGS,) * warned + (LEFT_OVER,) * left_over
     if coded is None:
         return Transcoded(jpeg, "" if kept == _HAS_RUNS else kept, notes)
     return Transcoded(coded, "", notes)

@@ -66,9 +66,9 @@ JpegHeaderTuple probe_jpeg(const ByteView &data, int64_t max_pixels, int max_sca
             h.restart_interval, h.scans};
 }
 
-std::tuple<nb::object, std::string, bool> transcode_jpeg(const ByteView &data, int run_pixels,
-                                                         int64_t max_pixels, int max_scans,
-                                                         int max_segments, bool damaged) {
+std::tuple<nb::object, std::string, bool, bool> transcode_jpeg(
+    const ByteView &data, int run_pixels, int64_t max_pixels, int max_scans, int max_segments,
+    bool damaged) {
     TranscodeResult result;
     {
         nb::gil_scoped_release release;
@@ -77,9 +77,10 @@ std::tuple<nb::object, std::string, bool> transcode_jpeg(const ByteView &data, i
                            damaged ? Tolerated::kDamage : Tolerated::kHarmless);
     }
     if (result.outcome != Transcoded::kDone) {
-        return {nb::none(), describe(result.outcome), result.mended};
+        return {nb::none(), describe(result.outcome), result.warned, result.left_over};
     }
-    return {nb::bytes(result.bytes.data(), result.bytes.size()), "", result.mended};
+    return {nb::bytes(result.bytes.data(), result.bytes.size()), "", result.warned,
+            result.left_over};
 }
 
 // What the calling thread keeps from image to image. Its limits are those of its first call.
@@ -273,10 +274,10 @@ NB_MODULE(_core, m) {
           "max_scans"_a, "max_segments"_a, "damaged"_a = false,
           nb::sig("def transcode_jpeg(data: bytes | memoryview, run_pixels: int, max_pixels: int, "
                   "max_scans: int, max_segments: int, damaged: bool = False) "
-                  "-> tuple[bytes | None, str, bool]"),
-          "Return the image coded in restart runs, or None and why it is kept as it is, and whether "
-          "libjpeg warns of it without harm; with `damaged`, what libjpeg makes of damage. Raise "
-          "DecodeError.");
+                  "-> tuple[bytes | None, str, bool, bool]"),
+          "Return the image coded in restart runs, or None and why it is kept as it is, whether "
+          "libjpeg warns of it without harm, and whether bytes are left over in its coded data; with "
+          "`damaged`, what libjpeg makes of damage. Raise DecodeError.");
     m.def("decode_crop", &decode_here, "data"_a.noconvert(), "region"_a, "scaled"_a, "cut"_a,
           "flip"_a, "out"_a.noconvert(), "max_pixels"_a, "max_scans"_a, "max_segments"_a,
           "Decode one crop of a JPEG into `out` in this thread; raise DecodeError.");

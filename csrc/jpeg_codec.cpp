@@ -23,6 +23,7 @@ void weigh_message(j_common_ptr info, int level) {
     auto *errors = reinterpret_cast<JpegErrorManager *>(info->err);
     if (errors->tolerated == Tolerated::kHarmless && !is_harmless(errors->base.msg_code)) jump(info);
     ++errors->base.num_warnings;
+    errors->strays += errors->base.msg_code == JWRN_EXTRANEOUS_DATA;
 }
 
 void no_output(j_common_ptr) {}
@@ -59,6 +60,7 @@ jpeg_error_mgr *JpegErrorManager::install(Tolerated what) {
     base.emit_message = weigh_message;
     base.output_message = no_output;
     tolerated = what;
+    strays = 0;
     text[0] = 0;
     return &base;
 }

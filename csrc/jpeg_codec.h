@@ -33,6 +33,7 @@ struct JpegErrorManager {
     jpeg_error_mgr base;  // first: libjpeg hands back its address
     std::jmp_buf on_error;
     Tolerated tolerated;
+    int strays;  // warnings of bytes that belong to nothing
     char text[JMSG_LENGTH_MAX];
 
     // Errors and other warnings than are tolerated, which are counted, jump to on_error.
@@ -52,7 +53,8 @@ class JpegCodec {
 
     Info *operator->() { return &info_; }
     Info *get() { return &info_; }
-    bool warned() const { return errors_.base.num_warnings > 0; }
+    int warnings() const { return static_cast<int>(errors_.base.num_warnings); }
+    int strays() const { return errors_.strays; }
 
     // Runs body(Info *), in which libjpeg may be called. The jump of an error passes over body's
     // frame, so nothing in it may have a destructor.

@@ -47,8 +47,9 @@ JpegHeader read_jpeg_header(const uint8_t *data, size_t size, const JpegLimits &
             fail("truncated JPEG: no end-of-image marker in its %zu bytes", size);
         }
         if (segment.marker == kCut || segment.marker == kEoi) {
-            header.stray = segment.marker == kCut || segments.found_stray();
-            header.end = segment.end;
+            header.strays = segments.strays();
+            header.ends = segment.marker == kEoi;
+            header.end = header.ends ? segment.end : segment.begin;
             break;
         }
         if (segment.marker == kDri) {

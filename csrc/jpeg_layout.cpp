@@ -56,13 +56,8 @@ class LayoutReader {
         layout_.size_field = segment.body + 1;
         // A scan of one component has one block an MCU, whatever its sampling factors.
         const bool single = layout_.components == 1;
-        int max_h = 1, max_v = 1;
-        for (int i = 0; i < layout_.components && !single; ++i) {
-            max_h = std::max(max_h, layout_.component[i].h);
-            max_v = std::max(max_v, layout_.component[i].v);
-        }
-        layout_.mcu_width = 8 * max_h;
-        layout_.mcu_height = 8 * max_v;
+        layout_.mcu_width = single ? 8 : 8 * layout_.max_h;
+        layout_.mcu_height = single ? 8 : 8 * layout_.max_v;
         layout_.mcus_per_row = ceil_div(layout_.width, layout_.mcu_width);
         layout_.mcu_rows = ceil_div(layout_.height, layout_.mcu_height);
         return true;

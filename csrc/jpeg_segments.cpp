@@ -1,5 +1,6 @@
 #include "jpeg_segments.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace fastdata {
@@ -33,6 +34,17 @@ void check_pixels(int width, int height, const JpegLimits &limits) {
     }
 }
 
+// libjpeg-turbo reads the coefficients of others, but makes no pixels of them.
+void check_sampling(const JpegFrame &frame) {
+    for (int i = 0; i < frame.components; ++i) {
+        const JpegComponent &c = frame.component[i];
+        if (frame.max_h % c.h != 0 || frame.max_v % c.v != 0) {
+            fail("JPEG with sampling factors %dx%d, which do not divide the %dx%d of others", c.h,
+                 c.v, frame.max_h, frame.max_v);
+        }
+    }
+}
+
 }  // namespace
 
 SegmentReader::SegmentReader(const uint8_t *data, size_t size, const JpegLimits &limits)
@@ -44,16 +56,19 @@ SegmentReader::SegmentReader(const uint8_t *data, size_t size, const JpegLimits 
 
 // The marker that comes next, past any number of 0xff; at_ is then behind it.
 int SegmentReader::next_marker() {
-    for (;;) {
+    bool stray = false;
+    int marker = 0;
+    while (marker == 0) {  // 0xff00 is no marker
         const void *found = at_ < size_ ? std::memchr(data_ + at_, 0xFF, size_ - at_) : nullptr;
         const size_t from = at_;
         at_ = found ? static_cast<size_t>(static_cast<const uint8_t *>(found) - data_) : size_;
-        if (at_ > from) found_stray_ = true;
+        stray = stray || at_ > from;
         while (at_ < size_ && data_[at_] == 0xFF) ++at_;
-        if (at_ >= size_) return kCut;
-        if (const int marker = data_[at_++]) return marker;
-        found_stray_ = true;  // 0xff00 is no marker
+        marker = at_ < size_ ? data_[at_++] : int{kCut};
+        stray = stray || marker == 0;
     }
+    strays_ += stray;
+    return marker;
 }
 
 Segment SegmentReader::next() {
@@ -64,18 +79,20 @@ Segment SegmentReader::next() {
         }
         marker = next_marker();
     } while (marker == kTem || is_restart(marker));
+    if (marker == kCut) return {kCut, size_, size_, size_};
     Segment segment{marker, at_ - 2, at_, at_};
-    if (marker == kCut || marker == kEoi) return segment;
+    if (marker == kEoi) return segment;
     if (marker == kSoi) fail("damaged JPEG: it has two start-of-image markers");
     if (!is_known(marker)) fail("JPEG with marker 0xff%02x, which is not supported", marker);
-    if (size_ - at_ < 2) return {};
+    const Segment cut{kCut, segment.begin, size_, size_};
+    if (size_ - at_ < 2) return cut;
     const auto length = static_cast<size_t>(u16(data_ + at_));
     if (length < 2 && !is_ignored(marker)) {
         fail("damaged JPEG: segment 0xff%02x has length %zu, under 2", marker, length);
     }
     segment.body = at_ + 2;
     segment.end = length < 2 ? segment.body : at_ + length;
-    if (segment.end > size_) return {};
+    if (segment.end > size_) return cut;
     at_ = segment.end;
     return segment;
 }
@@ -126,8 +143,11 @@ void read_frame(const uint8_t *data, const Segment &segment, const JpegLimits &l
         if (c.h < 1 || c.h > 4 || c.v < 1 || c.v > 4) {
             fail("damaged JPEG: sampling factors %dx%d, which must be 1 to 4", c.h, c.v);
         }
+        frame.max_h = std::max(frame.max_h, c.h);
+        frame.max_v = std::max(frame.max_v, c.v);
     }
     frame.components = components;
+    check_sampling(frame);
     frame.progressive = marker == 0xC2 || marker == 0xCA;
     frame.arithmetic = marker == 0xC9 || marker == 0xCA;
 }

@@ -50,8 +50,8 @@ class SegmentReader {
     // After a scan's header: passes its coded data.
     void pass_coded_data();
 
-    // Whether bytes were passed that belong to nothing.
-    bool found_stray() const { return found_stray_; }
+    // How many times bytes were passed that belong to nothing.
+    int strays() const { return strays_; }
 
   private:
     int next_marker();
@@ -61,7 +61,7 @@ class SegmentReader {
     JpegLimits limits_;
     size_t at_ = 2;
     int markers_ = 0;
-    bool found_stray_ = false;
+    int strays_ = 0;
 };
 
 struct JpegComponent {
@@ -76,6 +76,8 @@ struct JpegFrame {
     int height = 0;
     int components = 0;  // 0 where there was no frame header yet
     JpegComponent component[4];
+    int max_h = 1;  // of the components' factors
+    int max_v = 1;
     bool progressive = false;
     bool arithmetic = false;
 

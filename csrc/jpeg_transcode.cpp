@@ -120,7 +120,8 @@ Transcoded explain(const JpegError &error) {
     }
 }
 
-Transcoded recode(const uint8_t *data, size_t size, int interval, Tolerated tolerated,
+// Of the warnings of stray bytes, `strays` are of bytes between segments.
+Transcoded recode(const uint8_t *data, size_t size, int interval, Tolerated tolerated, int strays,
                   TranscodeResult &result) {
     JpegSource source;
     JpegDecompressor in(tolerated);
@@ -132,7 +133,8 @@ Transcoded recode(const uint8_t *data, size_t size, int interval, Tolerated tole
         blocks = jpeg_read_coefficients(info);
         normalise(info);
     });
-    result.mended = result.mended || in.warned();
+    result.warned = result.warned || in.warnings() > in.strays();
+    result.left_over = in.strays() > strays;
     if (const Transcoded refusal = check(in.get()); refusal != Transcoded::kDone) return refusal;
 
     Destination to;
@@ -202,11 +204,10 @@ Recoded recode_scan(const uint8_t *data, size_t size, const JpegLayout &layout, 
         out.insert(out.end(), {0xFF, m->marker, uint8_t(length >> 8), uint8_t(length)});
         out.insert(out.end(), m->data, m->data + m->data_length);
     }
-    bool found_stray = false;
     const Recoded outcome =
-        recode_symbols(in.get(), layout, data, size, interval, out, found_stray);
+        recode_symbols(in.get(), layout, data, size, interval, out, result.left_over);
     out.insert(out.end(), {0xFF, 0xD9});
-    result.mended = result.mended || found_stray || in.warned() || has_odd_scan(in.get());
+    result.warned = result.warned || in.warnings() > in.strays() || has_odd_scan(in.get());
     return outcome;
 }
 
@@ -241,26 +242,25 @@ int choose_restart_interval(const JpegLayout &layout, int run_pixels) {
 TranscodeResult transcode(const uint8_t *data, size_t size, int run_pixels,
                           const JpegLimits &limits, Tolerated tolerated) {
     const JpegHeader header = read_jpeg_header(data, size, limits);
+    const bool ends_here = header.ends && header.end == size;
+    size = header.end;
     JpegLayout layout;
     read_jpeg_layout(data, size, limits, layout);
     const int interval = choose_restart_interval(layout, run_pixels);
     TranscodeResult result;
-    result.mended = header.stray;
-    const bool undamaged = tolerated == Tolerated::kHarmless;
-    if (undamaged && !header.stray && header.end == size && has_runs(layout, data, size, interval)) {
-        result.outcome = Transcoded::kHasRuns;
-        return result;
-    }
-    if (undamaged && layout.own_tables) {
+    result.warned = header.strays > 0 || !header.ends;
+    if (tolerated == Tolerated::kHarmless && layout.own_tables) {
         const Recoded outcome = recode_scan(data, size, layout, interval, result);
-        if (outcome == Recoded::kDone) return result;
-        result.bytes.clear();
-        if (outcome == Recoded::kCoefficientRange) {
-            result.outcome = Transcoded::kCoefficientRange;
-            return result;
+        const bool clean = ends_here && !result.warned && !result.left_over;
+        if (outcome == Recoded::kDone && clean && has_runs(layout, data, size, interval)) {
+            result.outcome = Transcoded::kHasRuns;
         }
+        if (outcome == Recoded::kCoefficientRange) result.outcome = Transcoded::kCoefficientRange;
+        if (result.outcome != Transcoded::kDone) result.bytes.clear();
+        if (outcome != Recoded::kNotThisWay) return result;
+        result.bytes.clear();
     }
-    result.outcome = recode(data, size, interval, tolerated, result);
+    result.outcome = recode(data, size, interval, tolerated, header.strays, result);
     return result;
 }
 

@@ -13,7 +13,7 @@ namespace fastdata {
 enum class Transcoded {
     kDone,
     // Kept as it is, because ...
-    kHasRuns,             // it is already a grid of runs of this width
+    kHasRuns,             // it is already a grid of runs of this width, and nothing is wrong with it
     kUnfinished,          // progressive, and some coefficients never came in full precision
     kCoefficientRange,    // baseline cannot code its coefficients
     kMcuTooLarge,         // more than 10 blocks would make an MCU
@@ -26,7 +26,8 @@ const char *describe(Transcoded outcome);
 struct TranscodeResult {
     Transcoded outcome = Transcoded::kDone;
     std::vector<uint8_t> bytes;  // empty unless kDone
-    bool mended = false;         // libjpeg warns of the source, though of no damage
+    bool warned = false;         // libjpeg warns of the source, though of no damage
+    bool left_over = false;      // so it does because bytes are left over where coded data end
 };
 
 // The restart interval, in MCUs, with which an image gets runs of about `run_pixels`.

@@ -238,6 +238,13 @@ def _sampling(factors: list[tuple[int, int]]) -> str:
     for h, v in factors:
         if not (1 <= h <= 4 and 1 <= v <= 4):
             raise DecodeError(f"damaged JPEG: sampling factors {h}x{v}, which must be 1 to 4")
+    max_h, max_v = (max(column) for column in zip(*factors, strict=True))
+    for h, v in factors:
+        if max_h % h or max_v % v:  # libjpeg-turbo makes no pixels of these
+            raise DecodeError(
+                f"JPEG with sampling factors {h}x{v}, which do not divide the {max_h}x{max_v} of "
+                "others"
+            )
     if len(factors) == 1:
         return "4:0:0"
     (luma_h, luma_v), chroma, *_ = factors
