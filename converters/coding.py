@@ -8,6 +8,8 @@ from typing import Literal, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from fastdata.converters.lossless import NOTE as LOSSLESS
+from fastdata.converters.lossless import lossless_to_png
 from fastdata.converters.orientation import orientation, turned
 from fastdata.converters.reductions import FIRST_FRAME, eight_bits, several_frames
 from fastdata.converters.transcode import RUN_PIXELS, salvage, transcode
@@ -129,6 +131,9 @@ class Coding:
         try:
             return self.code(data, probe(data))
         except DecodeError as error:
+            if (png := lossless_to_png(data)) is not None:
+                coded = self.code(png, probe(png))
+                return coded._replace(notes=(LOSSLESS, *coded.notes))
             is_jpeg = data.startswith(b"\xff\xd8\xff")
             whole = salvage(data) if self.damaged == "keep" and is_jpeg else None
             if whole is None:

@@ -54,8 +54,8 @@ class Choice(TypedDict, total=False):
         format: Of images that are coded anew.
         quality: Of JPEGs that are coded anew.
         orient: Whether pixels are turned upright by EXIF.
-        damaged: ``"keep"`` packs of a damaged JPEG what libjpeg-turbo makes of it, and names it in the
-            list of what was left out.
+        damaged: ``"keep"`` packs of a damaged JPEG what libjpeg-turbo makes of it, and names it in
+            the list of what was left out.
     """
 
     kind: str | None

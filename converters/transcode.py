@@ -26,9 +26,9 @@ class Transcoded(NamedTuple):
         image: Its bytes.
         kept: Why these are the file's own; empty where it was coded anew, or had such runs already.
         notes: ``WARNINGS`` where libjpeg warns of the file, though of no damage: bytes between
-            segments, no end, segments of an unknown kind. ``LEFT_OVER`` where the data of a scan are
-            longer than its pixels need: padding, or damage that no decoder can tell from it. What was
-            coded anew has none of that.
+            segments, no end, segments of an unknown kind. ``LEFT_OVER`` where the data of a scan
+            are longer than its pixels need: padding, or damage that no decoder can tell from it.
+            What was coded anew has none of that.
     """
 
     image: bytes
@@ -60,8 +60,8 @@ def salvage(jpeg: bytes) -> bytes | None:
     """What libjpeg-turbo makes of a damaged JPEG, gray where data are missing, as a whole image.
 
     Returns:
-        A JPEG of the same pixels where there is one, else a PNG; None where libjpeg-turbo, too, makes
-        no picture of it.
+        A JPEG of the same pixels where there is one, else a PNG; None where libjpeg-turbo makes no
+        picture of it either.
     """
     from fastdata.pixels import decode
 

@@ -1,7 +1,7 @@
 """The walk over a JPEG's markers in Python, for installations without the native core.
 
-csrc/jpeg_segments.cpp and csrc/jpeg_header.cpp do the same with the same results and refusals; tests
-hold the two together.
+csrc/jpeg_segments.cpp and csrc/jpeg_header.cpp do the same with the same results and refusals;
+tests hold the two together.
 """
 
 import re
@@ -19,7 +19,8 @@ _IGNORED = frozenset({_DNL, _COM, *range(_APP0, _APP15 + 1)})
 # Frame headers, by the kind of JPEG that they announce.
 _PROGRESSIVE, _ARITHMETIC, _ARITHMETIC_PROGRESSIVE = 0xC2, 0xC9, 0xCA
 _SEQUENTIAL = frozenset({0xC0, 0xC1})
-_LOSSLESS = frozenset({0xC3, 0xCB})
+_LOSSLESS_HUFFMAN = 0xC3
+_LOSSLESS = frozenset({_LOSSLESS_HUFFMAN, 0xCB})
 _HIERARCHICAL = frozenset({0xC5, 0xC6, 0xC7, 0xCD, 0xCE, 0xCF})
 _FRAMES = (
     {_PROGRESSIVE, _ARITHMETIC, _ARITHMETIC_PROGRESSIVE} | _SEQUENTIAL | _LOSSLESS | _HIERARCHICAL
@@ -84,9 +85,9 @@ def read_jpeg_header(
 ) -> JpegHeader:
     """Walk the markers of a JPEG from its first byte to its end-of-image marker.
 
-    What libjpeg reads past without an error is none: bytes between segments, and after the only scan
-    of a Huffman-coded image a missing end, since what is missing of such a scan shows when it is
-    decoded.
+    What libjpeg reads past without an error is none: bytes between segments, and after the only
+    scan of a Huffman-coded image a missing end, since what is missing of such a scan shows when it
+    is decoded.
 
     Args:
         data: The whole file; bytes after the end-of-image marker are ignored.
@@ -99,6 +100,24 @@ def read_jpeg_header(
             hierarchical) that cannot be decoded.
     """
     return _Walk(data, max_pixels, max_scans).run(max_segments)
+
+
+def is_lossless(data: bytes | memoryview) -> bool:
+    """Whether a JPEG's frame header says lossless with 8 bits, which libjpeg-turbo 3 reads."""
+    at = 2
+    for _ in range(MAX_SEGMENTS):
+        found = _MARKER.search(data, at)
+        if found is None:
+            return False
+        at = found.end()
+        marker = data[at - 1]
+        if marker in _FRAMES:
+            return marker == _LOSSLESS_HUFFMAN and bytes(data[at + 2 : at + 3]) == b"\x08"
+        if marker in (_SOS, _EOI):
+            return False
+        if marker not in _BARE:
+            at += max(2, int.from_bytes(data[at : at + 2], "big"))
+    return False
 
 
 class _Walk:

@@ -107,8 +107,8 @@ def eleven_blocks(width: int, height: int) -> bytes:
 def odd(data: bytes) -> Iterator[tuple[str, bytes]]:
     """What libjpeg decodes with a warning, or without one, although it is not as JPEGs should be.
 
-    All have the pixels of the file that they are made of: one with a JFIF segment, in three components
-    or one, progressive or not.
+    All have the pixels of the file that they are made of: one with a JFIF segment, in three
+    components or one, progressive or not.
     """
     tables, scan, body = data.index(b"\xff\xdb"), data.index(b"\xff\xda"), data[:-2]
     end, stray = b"\xff\xd9", b"\x01stray\xff\x00\x02"

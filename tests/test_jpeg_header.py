@@ -128,7 +128,7 @@ def test_arithmetic_coding_is_accepted_because_opencv_decodes_it(read: Reader) -
 
 @pytest.mark.parametrize("data", [_jpeg(), _jpeg(progressive=True), ARITHMETIC])
 def test_truncations_are_refused(read: Reader, data: bytes) -> None:
-    """No prefix passes for a whole file; the only Huffman-coded scan shows that when it is decoded."""
+    """No prefix passes for a whole file; a single Huffman-coded scan shows it when decoded."""
     one_scan = b"\xff\xc0" in data
     for size in range(data.index(b"\xff\xda") + 14 if one_scan else len(data)):
         with pytest.raises(DecodeError, match=r"truncated JPEG|not a JPEG"):

@@ -1,4 +1,4 @@
-"""JPEGs that every other program reads, although they are not as they should be, and damaged ones."""
+"""JPEGs that every program reads, although they are not as they should be, and damaged ones."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -9,6 +9,7 @@ import cv2
 import jpegs
 import numpy as np
 import pytest
+from coded_jpegs import lossless
 from filling import Decoder
 from jpegs import Pixels, decoded, scene
 
@@ -83,7 +84,7 @@ def _probed(name: str) -> tuple[bytes, fd.probe.ImageInfo]:
 
 
 def test_progressive_and_arithmetic_files_must_end(native_core: ModuleType) -> None:
-    """What is missing of them does not show when they are decoded, so that the end must be there."""
+    """What is missing of them does not show when they are decoded, so they must have an end."""
     for data in (jpegs.MAKERS["4:2:0 progressive"](70, 50), jpegs.ARITHMETIC):
         with pytest.raises(DecodeError, match="no end-of-image marker"):
             probe(data[:-2])
@@ -113,7 +114,7 @@ def test_folders_and_packs_of_them_load(album: Path, tmp_path: Path, keep_bytes:
             (batch,) = loader
         images = batch.images.permute(0, 2, 3, 1).numpy()
         for key, image in zip(batch.keys, images, strict=True):
-            data, expected = list(ODD.values())[int(key)]
+            _, expected = list(ODD.values())[int(key)]
             assert np.array_equal(image, expected), (path, list(ODD)[int(key)])
 
 
@@ -189,7 +190,7 @@ def test_what_nobody_reads_is_never_kept() -> None:
 @pytest.mark.usefixtures("native_core")
 @pytest.mark.parametrize("keep_bytes", [False, True])
 def test_a_pack_names_what_it_kept(tmp_path: Path, keep_bytes: bool) -> None:
-    """Damaged files are packed, counted, and named with what is wrong; the option is in the manifest."""
+    """Damaged files are packed, counted and named; the manifest has the option."""
     source = tmp_path / "source"
     source.mkdir()
     (source / "good.jpg").write_bytes(jpegs.MAKERS["4:2:0 baseline"](90, 70))
@@ -224,10 +225,27 @@ def test_strict_minds_what_is_left_out_alone(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("native_core")
 def test_a_bare_end_is_not_enough_to_keep_bytes() -> None:
-    """With bytes kept, a file without an end is decoded once: its header does not tell it was cut."""
+    """With bytes kept, a file without an end is decoded once, which tells whether it was cut."""
     good = jpegs.MAKERS["4:2:0 baseline"](90, 70)
     keep = Coding(None)
 
     assert keep.store(good[:-2]).image == good[:-2]
     with pytest.raises(DecodeError, match="premature end"):
         keep.store(_cut(good))
+
+
+def test_lossless_files_become_png() -> None:
+    """No loader decodes them; where Pillow does, they are packed with their pixels, and noted."""
+    pixels = scene(33, 21, 1)[:, :, 0]
+    data = lossless(pixels)
+    with pytest.raises(DecodeError, match="lossless"):
+        probe(data)
+
+    coded = Coding().store(data)
+
+    assert coded.info.format == "png"
+    assert coded.notes == ("lossless JPEG coded to PNG",)
+    assert np.array_equal(decoded(coded.image)[:, :, 0], pixels)
+    for broken in (data[:40], data[:-2].replace(b"\x08", b"\x10", 1)):
+        with pytest.raises(DecodeError, match="JPEG"):
+            Coding().store(broken)
