@@ -24,7 +24,7 @@ _DEADLINE = 60.0  # seconds
 
 def packed(data: bytes) -> bytes:
     """The image as ``fastdata pack`` stores it."""
-    runs, _ = _core().transcode_jpeg(data, _RUN_PIXELS, *_LIMITS)
+    runs, *_ = _core().transcode_jpeg(data, _RUN_PIXELS, *_LIMITS)
     return data if runs is None else bytes(runs)
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from fastdata.converters.orientation import orientation, turned
 from fastdata.converters.recode import readable
 from fastdata.converters.reductions import FIRST_FRAME, eight_bits, several_frames
-from fastdata.converters.transcode import RUN_PIXELS, transcode
+from fastdata.converters.transcode import RUN_PIXELS, salvage, transcode
 from fastdata.errors import DecodeError, OptionError
 from fastdata.limits import MAX_PIXELS, check_max_pixels, check_pixels
 from fastdata.memory import BUDGET, never
@@ -30,8 +30,10 @@ _RESIZE = re.compile(
 )
 _TARGETS = {"jpeg": "jpeg", "png": "png", "raw": "npy"}
 _OPTIONS = {"run_pixels": int, "resize": str, "quality": int, "format": str, "orient": str}
+_RARE = {"max_pixels": int, "damaged": str}  # stated only where they were chosen
 # What an image becomes that must be coded anew without a format asked for: lossy stays lossy.
 _LOSSY = ("jpeg", "webp")
+_START_OF_JPEG, _END_OF_JPEG = b"\xff\xd8\xff", b"\xff\xd9"
 
 
 class Coded(NamedTuple):
@@ -42,12 +44,14 @@ class Coded(NamedTuple):
         info: What their header says.
         kept: Why a JPEG has no restart runs, where it was to have them; empty otherwise.
         notes: What was done by a rule that is worth knowing.
+        damage: What is wrong with a file that was packed all the same; empty otherwise.
     """
 
     image: bytes
     info: ImageInfo
     kept: str
     notes: tuple[str, ...]
+    damage: str = ""
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,8 @@ class Coding:
             where it was JPEG or WebP, else PNG.
         orient: ``"apply"`` turns pixels upright by EXIF; ``"keep"`` leaves them as they are stored.
         max_pixels: Larger images are refused.
+        damaged: ``"keep"`` stores of a damaged JPEG what libjpeg-turbo makes of it, gray where data
+            are missing; ``"skip"`` refuses it.
 
     Raises:
         OptionError: One of them is out of range.
@@ -79,6 +85,7 @@ class Coding:
     format: str | None = None
     orient: Literal["keep", "apply"] = "keep"
     max_pixels: int = MAX_PIXELS
+    damaged: Literal["skip", "keep"] = "skip"
 
     def __post_init__(self) -> None:
         if self.run_pixels is not None and not 8 <= self.run_pixels <= _MOST_RUN_PIXELS:
@@ -94,16 +101,22 @@ class Coding:
         if self.orient not in ("keep", "apply"):
             raise OptionError(f"orient must be keep or apply, found {self.orient!r}")
         check_max_pixels(self.max_pixels)
+        if self.damaged not in ("skip", "keep"):
+            raise OptionError(f"damaged must be skip or keep, found {self.damaged!r}")
 
     def options(self) -> dict[str, Scalar]:
-        """What the manifest states: None for a quality that no image depends on."""
+        """What the manifest states: None for a quality that no image depends on.
+
+        ``damaged`` is stated only where it is kept.
+        """
         codes_jpeg = (self.resize or self.format or self.orient == "apply") and self.format in (
             None,
             "jpeg",
         )
         options = {name: getattr(self, name) for name in _OPTIONS}
-        if self.max_pixels != MAX_PIXELS:
-            options["max_pixels"] = self.max_pixels
+        options |= {
+            name: value for name in _RARE if (value := getattr(self, name)) != getattr(Coding, name)
+        }
         return options if codes_jpeg else {**options, "quality": None}
 
     @classmethod
@@ -113,7 +126,7 @@ class Coding:
         Raises:
             OptionError: The manifest states what no pack takes.
         """
-        known = {**_OPTIONS, "max_pixels": int}
+        known = _OPTIONS | _RARE
         for name, kind in known.items():
             if options.get(name) is not None and type(options[name]) is not kind:
                 raise OptionError(f"the data set's option {name} cannot be {options[name]!r:.60}")
@@ -125,7 +138,8 @@ class Coding:
     def code_file(self, data: bytes, name: str = "", stopped: Callable[[], bool] = never) -> Coded:
         """Code one image of any format that is read, once there is memory for it.
 
-        What loaders do not read fast becomes PNG.
+        What loaders do not read fast becomes PNG. What is damaged is refused, or coded as far as it
+        can be decoded.
 
         Args:
             data: The whole file.
@@ -138,12 +152,26 @@ class Coding:
             StoppedError: It is not wanted any more.
         """
         keep = self.run_pixels is None
-        image, notes = readable(data, name, keep=keep, max_pixels=self.max_pixels, stopped=stopped)
-        info = probe(image, self.max_pixels)
-        # segments beside the image are copied as well
-        with BUDGET.lease(decoding_bytes(info, len(image)) + 4 * len(image), stopped):
-            coded = self.code(image, info)
+        try:
+            image, notes = readable(
+                data, name, keep=keep, max_pixels=self.max_pixels, stopped=stopped
+            )
+            coded = self._code(image, stopped)
+        except DecodeError as error:
+            whole = None
+            if self.damaged == "keep" and data.startswith(_START_OF_JPEG):
+                whole = salvage(data, self.max_pixels, stopped)
+            if whole is None:
+                raise
+            return self._code(whole, stopped)._replace(damage=str(error))
         return coded._replace(notes=notes + coded.notes)
+
+    def _code(self, data: bytes, stopped: Callable[[], bool]) -> Coded:
+        """Code one image of a format that loaders read, once there is memory for it."""
+        info = probe(data, self.max_pixels)
+        # segments beside the image are copied as well
+        with BUDGET.lease(decoding_bytes(info, len(data)) + 4 * len(data), stopped):
+            return self.code(data, info)
 
     def code(self, data: bytes, info: ImageInfo) -> Coded:
         """Code one image.
@@ -164,7 +192,9 @@ class Coding:
         if turn == 1 and size == upright and not asked:
             return self._unchanged(data, info, notes)
         if info.format == "jpeg" and core() is not None:
-            transcode(data, RUN_PIXELS, self.max_pixels)  # OpenCV makes gray pixels of damaged data
+            # OpenCV makes gray pixels of damage
+            data, _, warnings = transcode(data, RUN_PIXELS, self.max_pixels)
+            notes += warnings
         pixels = turned(_decode(data, info), turn)
         if turn != 1:
             notes += (TURNED,)
@@ -174,7 +204,7 @@ class Coding:
         image = _encode(_resample(pixels, size), target, self.quality)
         kept = ""
         if target == "jpeg" and self.run_pixels is not None:
-            image, kept = transcode(image, self.run_pixels, self.max_pixels)
+            image, kept, _ = transcode(image, self.run_pixels, self.max_pixels)
         return Coded(image, probe(image, self.max_pixels), kept, notes)
 
     def _target(self, kind: str) -> str:
@@ -184,11 +214,14 @@ class Coding:
 
     def _unchanged(self, data: bytes, info: ImageInfo, notes: tuple[str, ...]) -> Coded:
         kept = ""
-        if self.run_pixels is not None:
-            if info.format == "jpeg":
-                data, kept = transcode(data, self.run_pixels, self.max_pixels)
-            else:
-                _decode(data, info)  # a reader could do nothing with a file that cannot be decoded
+        if info.format == "jpeg":
+            if self.run_pixels is not None:
+                data, kept, warnings = transcode(data, self.run_pixels, self.max_pixels)
+                notes += warnings
+            elif not data.endswith(_END_OF_JPEG):
+                transcode(data, RUN_PIXELS, self.max_pixels)  # the header does not tell a cut
+        elif self.run_pixels is not None:
+            _decode(data, info)  # a reader could do nothing with a file that cannot be decoded
         return Coded(data, info, kept, notes)
 
 

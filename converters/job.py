@@ -12,7 +12,7 @@ import numpy as np
 
 from fastdata import order, rng
 from fastdata.converters.coding import Coding
-from fastdata.converters.listing import Listing, Skipped, count_reasons
+from fastdata.converters.listing import PACKED_DAMAGED, Listing, Skipped, count_reasons
 from fastdata.converters.pace import Limit, Pace, TimedCoding
 from fastdata.converters.place import Destination, Noted
 from fastdata.converters.read import Loaded, read_all
@@ -176,7 +176,7 @@ class Job:
         self.guard.written = self.tally.read_bytes
 
     def _refuse_if_strict(self, entry: Skipped) -> None:
-        if self._strict:
+        if self._strict and entry.kind != PACKED_DAMAGED:
             raise SourceError(
                 f"{os.path.join(self.listing.root, entry.name)}: {entry.reason}; mend or remove "
                 "this file, or pack without --strict"
@@ -206,6 +206,9 @@ class Job:
         self.tally.image_bytes += len(loaded.image)
         self.tally.kept.update([loaded.kept] if loaded.kept else ())
         self.tally.noted.update(loaded.notes)
+        if loaded.damage:
+            name = os.fsdecode(self.listing.name(place))
+            self.tally.skipped.append(Skipped(name, f"{PACKED_DAMAGED}: {loaded.damage}"))
 
     def _finish(self, writer: Writer) -> Manifest:
         catalog = self.tally.catalog

@@ -18,8 +18,12 @@ from fastdata.converters.source_file import read_file
 __all__ = ["FieldFile", "Listing", "Skipped", "count_reasons", "fingerprint"]
 
 
+PACKED_DAMAGED = "damaged but packed"
+"""The kind of reason that only names a file: with ``damaged="keep"`` it is not left out."""
+
+
 class Skipped(NamedTuple):
-    """A file or folder that is left out.
+    """A file or folder that is left out, or packed although it is damaged.
 
     Attributes:
         name: Its path relative to the source.
@@ -29,10 +33,15 @@ class Skipped(NamedTuple):
     name: str
     reason: str
 
+    @property
+    def kind(self) -> str:
+        """The reason without its detail."""
+        return self.reason.partition(":")[0]
+
 
 def count_reasons(skipped: Iterable[Skipped]) -> dict[str, int]:
     """How often each reason comes, without its detail, sorted by reason."""
-    return dict(sorted(Counter(entry.reason.partition(":")[0] for entry in skipped).items()))
+    return dict(sorted(Counter(entry.kind for entry in skipped).items()))
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,5 +1,6 @@
 """EXIF orientation: where formats hide it, and how pixels are turned upright."""
 
+import re
 import struct
 from collections.abc import Callable
 
@@ -9,6 +10,7 @@ import numpy.typing as npt
 Pixels = npt.NDArray[np.uint8]
 
 _MARK = b"Exif\0\0"
+_JPEG_MARKER = re.compile(rb"\xff[^\x00\xff]")
 
 # What brings pixels from each orientation upright (JEITA CP-3451, tag 274); 1 is upright already.
 _TURNS: dict[int, Callable[[Pixels], Pixels]] = {
@@ -51,17 +53,15 @@ def orientation(data: bytes, kind: str) -> int:
 
 def _jpeg_exif(data: memoryview) -> memoryview | None:
     at = 2
-    while at + 4 <= len(data) and data[at] == 0xFF:
-        marker = data[at + 1]
-        if marker == 0xFF:  # padding
-            at += 1
-            continue
+    while found := _JPEG_MARKER.search(data, at):  # past whatever belongs to no segment
+        at = found.end()
+        marker = data[at - 1]
         if marker == 0xDA:  # pixels follow
             return None
-        (length,) = struct.unpack_from(">H", data, at + 2)
-        if marker == 0xE1 and bytes(data[at + 4 : at + 10]) == _MARK:
-            return data[at + 10 : at + 2 + length]
-        at += 2 + length
+        (length,) = struct.unpack_from(">H", data, at)
+        if marker == 0xE1 and bytes(data[at + 2 : at + 8]) == _MARK:
+            return data[at + 8 : at + length]
+        at += max(2, length)
     return None
 
 

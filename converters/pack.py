@@ -56,6 +56,8 @@ class Choice(TypedDict, total=False):
         quality: Of JPEGs that are coded anew.
         orient: Whether pixels are turned upright by EXIF.
         max_pixels: Largest image; larger ones are left out.
+        damaged: ``"keep"`` packs of a damaged JPEG what libjpeg-turbo makes of it, and names it in
+            the list of what was left out.
     """
 
     kind: str | None
@@ -73,6 +75,7 @@ class Choice(TypedDict, total=False):
     quality: int
     orient: Literal["keep", "apply"]
     max_pixels: int
+    damaged: Literal["skip", "keep"]
 
 
 @dataclass(frozen=True)
@@ -224,6 +227,7 @@ def _coding(choice: Choice) -> Coding:
         choice.get("format"),
         choice.get("orient", "keep"),
         choice.get("max_pixels", MAX_PIXELS),
+        choice.get("damaged", "skip"),
     )
 
 

@@ -31,6 +31,7 @@ class Loaded(NamedTuple):
         kept: Why it is stored as it is, where it was to be coded anew; empty otherwise.
         notes: What was done to it by a rule that is worth knowing.
         fields: Further fields of the sample by extension.
+        damage: What is wrong with a file that was packed all the same; empty otherwise.
     """
 
     image: bytes
@@ -39,6 +40,7 @@ class Loaded(NamedTuple):
     kept: str
     notes: tuple[str, ...] = ()
     fields: Mapping[str, bytes] = {}
+    damage: str = ""
 
 
 def read_all(
@@ -123,4 +125,5 @@ def load(
         fields[field] = value
     if (extension := EXTENSIONS[coded.info.format]) in fields:
         return Skipped(name, f"no usable field: {extension}: the image itself has this extension")
-    return Loaded(coded.image, crc32c(coded.image), coded.info, coded.kept, coded.notes, fields)
+    crc = crc32c(coded.image)
+    return Loaded(coded.image, crc, coded.info, coded.kept, coded.notes, fields, coded.damage)

@@ -6,6 +6,7 @@ from typing import Any
 
 from fastdata.converters.reductions import FIRST_FRAME, LESS_DEPTH, NO_ALPHA, STRETCHED
 from fastdata.errors import DecodeError
+from fastdata.jpeg_header import is_lossless
 from fastdata.limits import MAX_PIXELS
 from fastdata.memory import BUDGET, never
 from fastdata.pillow_images import FORMATS, depth, load, needs_pillow, open_header, sniff, to_rgb
@@ -42,7 +43,7 @@ def readable(
     try:
         probe(data, max_pixels)
     except DecodeError:
-        kind = sniff(data[:64], name)
+        kind = "jpeg" if is_lossless(data) else sniff(data[:64], name)
         if kind is None:
             raise
     else:

@@ -68,17 +68,21 @@ JpegHeaderTuple probe_jpeg(const ByteView &data, int64_t max_pixels, int max_sca
             h.restart_interval, h.scans};
 }
 
-std::tuple<nb::object, std::string> transcode_jpeg(const ByteView &data, int run_pixels,
-                                                   int64_t max_pixels, int max_scans,
-                                                   int max_segments) {
+std::tuple<nb::object, std::string, bool, bool> transcode_jpeg(
+    const ByteView &data, int run_pixels, int64_t max_pixels, int max_scans, int max_segments,
+    bool damaged) {
     TranscodeResult result;
     {
         nb::gil_scoped_release release;
         result = transcode(data.data(), data.size(), run_pixels,
-                           {max_pixels, max_scans, max_segments});
+                           {max_pixels, max_scans, max_segments},
+                           damaged ? Tolerated::kDamage : Tolerated::kHarmless);
     }
-    if (result.outcome != Transcoded::kDone) return {nb::none(), describe(result.outcome)};
-    return {nb::bytes(result.bytes.data(), result.bytes.size()), ""};
+    if (result.outcome != Transcoded::kDone) {
+        return {nb::none(), describe(result.outcome), result.warned, result.left_over};
+    }
+    return {nb::bytes(result.bytes.data(), result.bytes.size()), "", result.warned,
+            result.left_over};
 }
 
 bool operator==(const JpegLimits &a, const JpegLimits &b) {
@@ -312,11 +316,13 @@ NB_MODULE(_core, m) {
                   "max_segments: int) -> tuple[int, int, int, str, bool, bool, int, int]"),
           "Return the fields of fastdata.jpeg_header.JpegHeader, in its order; raise DecodeError.");
     m.def("transcode_jpeg", &transcode_jpeg, "data"_a.noconvert(), "run_pixels"_a, "max_pixels"_a,
-          "max_scans"_a, "max_segments"_a,
+          "max_scans"_a, "max_segments"_a, "damaged"_a = false,
           nb::sig("def transcode_jpeg(data: bytes | memoryview, run_pixels: int, max_pixels: int, "
-                  "max_scans: int, max_segments: int) -> tuple[bytes | None, str]"),
-          "Return the image coded in restart runs, or None and why it is kept as it is; raise "
-          "DecodeError.");
+                  "max_scans: int, max_segments: int, damaged: bool = False) "
+                  "-> tuple[bytes | None, str, bool, bool]"),
+          "Return the image coded in restart runs, or None and why it is kept as it is, whether "
+          "libjpeg warns of it without harm, and whether bytes are left over in its coded data; with "
+          "`damaged`, what libjpeg makes of damage. Raise DecodeError.");
     m.def("decode_crop", &decode_here, "data"_a.noconvert(), "region"_a, "scaled"_a, "cut"_a,
           "flip"_a, "out"_a.noconvert(), "max_pixels"_a, "max_scans"_a, "max_segments"_a,
           "Decode one crop of a JPEG into `out` in this thread; raise DecodeError.");

@@ -2,7 +2,7 @@
 //
 // Built with -fsanitize=address,undefined, which end it at the first fault. It also ends, with
 // status 1 and the mutant in fuzz-failure.jpg, where two ways of decoding differ, where
-// transcoding changes a pixel, where a mutant takes over a second of CPU time, and where a good
+// transcoding changes a pixel or writes what libjpeg warns of, where a mutant takes over a second of CPU time, and where a good
 // image decodes otherwise after a bad one. The last line is the mix of what happened: a harness
 // whose mutants are all refused proves nothing.
 
@@ -45,7 +45,7 @@ class Random {
 struct Mix {
     long refused_header = 0, warned = 0, refused = 0, decoded = 0;
     long only_ours = 0, only_libjpeg = 0;
-    long transcoded = 0, kept = 0, transcode_failed = 0;
+    long transcoded = 0, kept = 0, transcode_failed = 0, salvaged = 0;
     double slowest = 0;
 };
 
@@ -173,6 +173,40 @@ void decode_all_ways(JpegDecoder &decoder, const Bytes &b, const Box &box, Mix &
     if (!fast.empty() && !plain.empty() && fast != plain) report(b, "fast and plain differ");
 }
 
+// Whether libjpeg decodes all of it without a warning.
+bool is_clean(const Bytes &b) {
+    JpegSource source;
+    JpegDecompressor jpeg;
+    Bytes row;
+    try {
+        jpeg.call([&](jpeg_decompress_struct *info) {
+            source.install(info, b.data(), b.size());
+            jpeg_read_header(info, TRUE);
+            jpeg_start_decompress(info);
+        });
+        row.resize(size_t{jpeg->output_width} * static_cast<size_t>(jpeg->output_components));
+        uint8_t *to = row.data();
+        jpeg.call([&](jpeg_decompress_struct *info) {
+            while (info->output_scanline < info->output_height) jpeg_read_scanlines(info, &to, 1);
+            jpeg_finish_decompress(info);
+        });
+    } catch (const JpegError &) {
+        return false;
+    }
+    return jpeg.warnings() == 0;
+}
+
+// What libjpeg makes of damage becomes a file without any.
+void salvage(const Bytes &b, Mix &mix) {
+    try {
+        const TranscodeResult result = transcode(b.data(), b.size(), 16, kLimits, Tolerated::kDamage);
+        if (result.outcome != Transcoded::kDone) return;
+        ++mix.salvaged;
+        if (!is_clean(result.bytes)) report(b, "what was salvaged is damaged");
+    } catch (const DecodeError &) {
+    }
+}
+
 void run_one(JpegDecoder &decoder, const Bytes &b, Random &random, Mix &mix) {
     JpegHeader header;
     try {
@@ -190,6 +224,7 @@ void run_one(JpegDecoder &decoder, const Bytes &b, Random &random, Mix &mix) {
         const TranscodeResult result = transcode(b.data(), b.size(), run_pixels, kLimits);
         ++(result.outcome == Transcoded::kDone ? mix.transcoded : mix.kept);
         if (result.outcome != Transcoded::kDone) return;
+        if (!is_clean(result.bytes)) report(b, "what was transcoded gives a warning");
         const Box whole{0, 0, header.width, header.height};
         const Bytes before = decode(decoder, b, whole, JpegWay::kPlain, mix);
         const Bytes after = decode(decoder, result.bytes, whole, JpegWay::kFastest, mix);
@@ -200,6 +235,7 @@ void run_one(JpegDecoder &decoder, const Bytes &b, Random &random, Mix &mix) {
         decode_all_ways(decoder, result.bytes, part, mix);
     } catch (const DecodeError &) {
         ++mix.transcode_failed;
+        salvage(b, mix);
     }
 }
 
@@ -250,9 +286,9 @@ int main(int argc, char **argv) {
     }
     std::printf("mutants %ld, refused by the probe %ld; decodings: %ld decoded, %ld refused, "
                 "%ld warned; decoded by us alone %ld, by libjpeg-turbo alone %ld; "
-                "transcodings: %ld done, %ld kept, %ld failed; slowest %.0f ms\n",
+                "transcodings: %ld done, %ld kept, %ld failed, %ld of these salvaged; slowest %.0f ms\n",
                 count, mix.refused_header, mix.decoded, mix.refused, mix.warned, mix.only_ours,
-                mix.only_libjpeg, mix.transcoded, mix.kept, mix.transcode_failed,
+                mix.only_libjpeg, mix.transcoded, mix.kept, mix.transcode_failed, mix.salvaged,
                 1e3 * mix.slowest);
     return 0;
 }

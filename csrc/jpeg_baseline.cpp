@@ -23,7 +23,6 @@ void interleave(const uint8_t *r, const uint8_t *g, const uint8_t *b, int count,
 
 bool BaselineDecoder::prepare(const jpeg_decompress_struct *info, const JpegLayout &layout) {
     if (!layout.one_scan || info->comps_in_scan != info->num_components) return false;
-    if (info->Ss != 0 || info->Se != DCTSIZE2 - 1 || info->Ah != 0 || info->Al != 0) return false;
     if (info->num_components == 1 && info->jpeg_color_space == JCS_GRAYSCALE) {
         colours_ = Colours::kGray;
     } else if (info->num_components == 3 && info->jpeg_color_space == JCS_YCbCr) {
@@ -148,7 +147,6 @@ void BaselineDecoder::read_row(const Extent &extent, int row) {
     const bool goes_on = row + 1 < extent.end_row && run_of(end + extent.first) == rows_last;
     if (carried_ < 0) bytes_used_ = 0;
     parts_.clear();
-    runs_.clear();
     streams_used_ = 0;
     blocks_used_ = 0;
     if (row >= extent.top) {
@@ -160,24 +158,18 @@ void BaselineDecoder::read_row(const Extent &extent, int row) {
     if (goes_on && (row < extent.top || rows_last > last)) add_part(extent, start, rows_last, end);
 
     const bool good = decode_streams(codes_.mcu(), parts_.data(), parts_.size());
-    for (const RunPart &part : runs_) {
+    for (const StreamPart &part : parts_) {
         if (part.stream->overran()) throw_corrupt("premature end of data segment");
     }
     if (!good) throw_corrupt("bad Huffman code");
-    for (const RunPart &part : runs_) {
-        if (part.end == part.run_end && part.end != mcus_ && part.stream->has_more()) {
-            throw_corrupt("extraneous bytes before a marker");
-        }
-    }
     carried_ = goes_on ? rows_last : -1;
-    if (goes_on && runs_.back().stream != &carry_) carry_ = *runs_.back().stream;
+    if (goes_on && parts_.back().stream != &carry_) carry_ = *parts_.back().stream;
 }
 
 // Adds what a run has of the row that begins with the MCU `start`, and before the MCU `to`.
 void BaselineDecoder::add_part(const Extent &extent, int64_t start, int64_t run, int64_t to) {
-    const int64_t run_end = std::min((run + 1) * interval_, mcus_);
     const int64_t from = std::max(run * interval_, start);
-    to = std::min(to, run_end);
+    to = std::min({to, (run + 1) * interval_, mcus_});
     RunStream *stream = &carry_;
     if (run != carried_) {
         stream = &streams_[streams_used_++];
@@ -194,7 +186,6 @@ void BaselineDecoder::add_part(const Extent &extent, int64_t start, int64_t run,
     int16_t *coefficients = coefficients_.data() + first * DCTSIZE2;
     std::memset(coefficients, 0, blocks * DCTSIZE2 * sizeof *coefficients);
     parts_.push_back({stream, blocks, coefficients, coded_.data() + first});
-    runs_.push_back({stream, to, run_end});
 }
 
 void BaselineDecoder::start_run(int64_t run, RunStream &stream) {

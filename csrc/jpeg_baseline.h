@@ -62,13 +62,6 @@ class BaselineDecoder {
         int top, end_row;
     };
 
-    // Part of a run that a row of MCUs takes.
-    struct RunPart {
-        RunStream *stream;
-        int64_t end;      // the MCU after its last
-        int64_t run_end;  // the MCU after the run's last
-    };
-
     bool take_planes(const jpeg_decompress_struct *info, const JpegLayout &layout);
     Extent begin(const JpegLayout &layout, const uint8_t *data, size_t size, const Box &region);
     int64_t run_of(int64_t mcu) const { return mcu / interval_; }
@@ -98,7 +91,6 @@ class BaselineDecoder {
     std::vector<RunStream> streams_;  // of the runs that begin in this row
     size_t streams_used_ = 0;
     std::vector<StreamPart> parts_;
-    std::vector<RunPart> runs_;       // of each part
     std::vector<uint8_t> bytes_;      // runs without stuffing
     size_t bytes_used_ = 0;
     std::vector<int16_t> coefficients_;  // of a row of MCUs, a block after another

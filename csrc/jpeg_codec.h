@@ -23,13 +23,21 @@ class JpegError : public DecodeError {
     int code_;
 };
 
+// What libjpeg may warn of without ending a call.
+enum class Tolerated {
+    kHarmless,  // what changes no coefficient: stray bytes, JFIF and Adobe segments of unknown kinds
+    kDamage,    // all, so that there are pixels wherever libjpeg makes some
+};
+
 struct JpegErrorManager {
     jpeg_error_mgr base;  // first: libjpeg hands back its address
     std::jmp_buf on_error;
+    Tolerated tolerated;
+    int strays;  // warnings of bytes that belong to nothing
     char text[JMSG_LENGTH_MAX];
 
-    // Errors and warnings of damaged data jump to on_error; other messages are dropped.
-    jpeg_error_mgr *install();
+    // Errors and other warnings than are tolerated, which are counted, jump to on_error.
+    jpeg_error_mgr *install(Tolerated what);
 };
 
 // Owns a jpeg_decompress_struct or a jpeg_compress_struct. After a JpegError the struct may only
@@ -38,13 +46,15 @@ struct JpegErrorManager {
 template <typename Info>
 class JpegCodec {
   public:
-    JpegCodec();
+    explicit JpegCodec(Tolerated what = Tolerated::kHarmless);
     ~JpegCodec();
     JpegCodec(const JpegCodec &) = delete;
     JpegCodec &operator=(const JpegCodec &) = delete;
 
     Info *operator->() { return &info_; }
     Info *get() { return &info_; }
+    int warnings() const { return static_cast<int>(errors_.base.num_warnings); }
+    int strays() const { return errors_.strays; }
 
     // Runs body(Info *), in which libjpeg may be called. The jump of an error passes over body's
     // frame, so nothing in it may have a destructor.
@@ -69,7 +79,9 @@ class JpegCodec {
 using JpegDecompressor = JpegCodec<jpeg_decompress_struct>;
 using JpegCompressor = JpegCodec<jpeg_compress_struct>;
 
-// Reads from memory, which must outlive the decoding. The end of the bytes is an error.
+// Reads from memory, which must outlive the decoding. Behind the bytes comes an end-of-image marker:
+// a decoder that needs more before it warns of damage. Of progressive and arithmetic images only
+// read_jpeg_header can tell that they were cut.
 class JpegSource {
   public:
     void install(jpeg_decompress_struct *info, const uint8_t *data, size_t size);

@@ -16,7 +16,7 @@ struct JpegLimits {
     int max_segments;
 };
 
-// The fields of JpegHeader in fastdata/jpeg_header.py, in its order.
+// The fields of JpegHeader in fastdata/jpeg_header.py, in its order, and three of our own.
 struct JpegHeader {
     int width = 0;
     int height = 0;
@@ -26,6 +26,9 @@ struct JpegHeader {
     bool arithmetic = false;
     int restart_interval = 0;
     int scans = 0;
+    int strays = 0;      // places between segments with bytes that belong to none
+    bool ends = false;   // in an end-of-image marker
+    size_t end = 0;      // of that, or else of what is whole
 };
 
 // Walks the markers up to the end of the image, with the results and refusals of

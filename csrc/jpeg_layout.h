@@ -5,31 +5,19 @@
 #include <cstdint>
 #include <vector>
 
-#include "jpeg_header.h"
+#include "jpeg_segments.h"
 
 namespace fastdata {
 
 inline int ceil_div(int a, int b) { return (a + b - 1) / b; }
-
-struct JpegComponent {
-    int id = 0;
-    int h = 0;
-    int v = 0;
-    int table = 0;  // of quantisation
-};
 
 struct ByteRange {
     size_t begin;
     size_t end;
 };
 
-struct JpegLayout {
-    int width = 0;
-    int height = 0;
-    int components = 0;
-    JpegComponent component[4];
-    bool sequential = false;   // a Huffman-coded frame of 8-bit samples that is not progressive
-    bool one_scan = false;     // the first scan holds every component, so it holds every pixel
+struct JpegLayout : JpegFrame {
+    bool one_scan = false;     // Huffman-coded, of every component and so of every pixel
     bool own_tables = false;   // every table that the scan uses is defined before it
     int restart_interval = 0;  // MCUs, 0 for none
     int mcu_width = 0;         // pixels

@@ -195,9 +195,10 @@ class SymbolWriter {
 constexpr size_t kMaxSymbols = 65;  // of a block
 
 // Reads the stream's next block and writes it to `out`, where kMaxSymbols must fit. Returns the end
-// of what it wrote; null for a code that does not exist or a coefficient after the last.
+// of what it wrote. A coefficient after the last, for which libjpeg knows a place, is not written
+// but noted. Throws DecodeError for a code that does not exist.
 uint32_t *read_symbols(RunStream &stream, const McuCodes::Block &block, uint32_t *out,
-                       uint32_t *counts, int &previous) {
+                       uint32_t *counts, int &previous, bool &too_many) {
     SymbolWriter writer(table_of(block.component), out, counts, previous);
     BitPlace in = stream.place;
     const auto take = [&](const HuffmanLookup &table, int &value) {
@@ -209,19 +210,19 @@ uint32_t *read_symbols(RunStream &stream, const McuCodes::Block &block, uint32_t
         return found;
     };
     int value;
-    if (take(*block.dc, value) == entry::kNone) return nullptr;
+    if (take(*block.dc, value) == entry::kNone) throw_corrupt("bad Huffman code");
     uint32_t &dc = stream.dc[block.component];
     dc += static_cast<uint32_t>(value);
     writer.dc(static_cast<int16_t>(dc));
     int k = 1;
     while (k <= 63) {
         const uint32_t found = take(*block.ac, value);
-        if (found == entry::kNone) return nullptr;
+        if (found == entry::kNone) throw_corrupt("bad Huffman code");
         const auto passes = static_cast<int>(entry::passes(found));
         k += passes;
         writer.ac(k - 1, passes - 1, value);
     }
-    if (k > 64 && value != 0) return nullptr;
+    if (k > 64 && value != 0) too_many = true;
     stream.place = in;
     previous = writer.previous();
     return writer.end();
@@ -252,6 +253,7 @@ class Recoder {
     bool prepare();
     Recoded read(int interval);
     void write(int interval, std::vector<uint8_t> &out);
+    bool left_over() const { return left_over_; }
 
   private:
     void write_headers(int interval, std::vector<uint8_t> &out) const;
@@ -261,6 +263,7 @@ class Recoder {
     const uint8_t *data_;
     size_t size_;
     CodedRuns coded_;
+    bool left_over_ = false;
     ScanCodes source_;
     // Kept by the thread: fresh pages for every image would cost a tenth of the time.
     std::vector<uint8_t> &run_;
@@ -292,9 +295,10 @@ Recoded Recoder::read(int interval) {
     RunStream stream;
     int previous[4];
     int64_t run_end = 0;
+    bool too_many = false;
     for (int64_t mcu = 0; mcu < mcus; ++mcu) {
         if (mcu == run_end) {
-            if (mcu > 0 && stream.has_more()) throw_corrupt("extraneous bytes before a marker");
+            if (mcu > 0 && stream.has_more()) left_over_ = true;
             run_end = std::min(mcu + source_interval, mcus);
             uint8_t *end = coded_.pass(run_.data());
             std::memset(end, 0, BitPlace::kPadding);
@@ -312,13 +316,14 @@ Recoded Recoder::read(int interval) {
         }
         for (int b = 0; b < source_.mcu().blocks; ++b) {
             const McuCodes::Block &block = source_.mcu().block[b];
-            out = read_symbols(stream, block, out, counts_, previous[block.component]);
-            if (!out) throw_corrupt("bad Huffman code");
+            out = read_symbols(stream, block, out, counts_, previous[block.component], too_many);
         }
         if (stream.overran()) throw_corrupt("premature end of data segment");
     }
-    if (stream.has_more()) throw_corrupt("extraneous bytes before a marker");
-    if (coded_.marker() != 0xD9) return Recoded::kNotThisWay;
+    if (stream.has_more()) left_over_ = true;
+    if (too_many || (coded_.marker() != kEoi && coded_.marker() != kCut)) {
+        return Recoded::kNotThisWay;
+    }
     ends_.push_back(static_cast<size_t>(out - symbols_.data()));
     for (int i = 0; i < 4 * 256; ++i) {
         const bool ac = (i / 256) % 2;
@@ -409,12 +414,13 @@ void Recoder::write(int interval, std::vector<uint8_t> &out) {
 }  // namespace
 
 Recoded recode_symbols(const jpeg_decompress_struct *info, const JpegLayout &layout,
-                       const uint8_t *data, size_t size, int interval,
-                       std::vector<uint8_t> &out) {
+                       const uint8_t *data, size_t size, int interval, std::vector<uint8_t> &out,
+                       bool &left_over) {
     Recoder recoder(info, layout, data, size);
     if (!recoder.prepare()) return Recoded::kNotThisWay;
     const Recoded outcome = recoder.read(interval);
     if (outcome == Recoded::kDone) recoder.write(interval, out);
+    left_over = recoder.left_over();
     return outcome;
 }
 

@@ -17,14 +17,17 @@ namespace fastdata {
 enum class Recoded {
     kDone,
     kCoefficientRange,  // a difference or a coefficient has no code in baseline
-    kNotThisWay,        // libjpeg has to read it: tables make no code, or there is no end
+    kNotThisWay,        // libjpeg has to read it: tables make no code, segments follow,
+                        // or a block has too many coefficients
 };
 
-// Appends to `out` tables, frame and scan of the image, with runs of `interval` MCUs.
+// Appends to `out` tables, frame and scan of the image, with runs of `interval` MCUs. Bytes that are
+// left over where a run ends are left out, and `left_over` tells of them.
 //
 // `info` has read the header; the layout says `one_scan` and `sequential`. Quantisation tables must
 // have 8 bits, and an MCU at most 10 blocks. Throws DecodeError where the scan is damaged.
 Recoded recode_symbols(const jpeg_decompress_struct *info, const JpegLayout &layout,
-                       const uint8_t *data, size_t size, int interval, std::vector<uint8_t> &out);
+                       const uint8_t *data, size_t size, int interval, std::vector<uint8_t> &out,
+                       bool &left_over);
 
 }  // namespace fastdata

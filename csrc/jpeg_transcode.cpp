@@ -63,6 +63,20 @@ bool is_kept(const jpeg_saved_marker_ptr m) {
     }
 }
 
+// Makes the source's segments say what libjpeg takes them for, so that it warns no more.
+void normalise(jpeg_decompress_struct *in) {
+    for (jpeg_saved_marker_ptr m = in->marker_list; m; m = m->next) {
+        if (m->marker == JPEG_APP0 && m->data_length >= 14 && starts_with(m, "JFIF\0", 5)) {
+            m->data[5] = 1;
+        }
+        const int known = in->num_components == 4 ? 2 : 1;
+        if (m->marker == JPEG_APP0 + 14 && m->data_length >= 12 && starts_with(m, "Adobe", 5) &&
+            m->data[11] != 0) {
+            m->data[11] = static_cast<JOCTET>(known);
+        }
+    }
+}
+
 Transcoded check(const jpeg_decompress_struct *info) {
     int blocks = 0;
     for (int c = 0; c < info->num_components; ++c) {
@@ -106,16 +120,21 @@ Transcoded explain(const JpegError &error) {
     }
 }
 
-Transcoded recode(const uint8_t *data, size_t size, int interval, std::vector<uint8_t> &result) {
+// Of the warnings of stray bytes, `strays` are of bytes between segments.
+Transcoded recode(const uint8_t *data, size_t size, int interval, Tolerated tolerated, int strays,
+                  TranscodeResult &result) {
     JpegSource source;
-    JpegDecompressor in;
+    JpegDecompressor in(tolerated);
     jvirt_barray_ptr *blocks = nullptr;
     in.call([&](jpeg_decompress_struct *info) {
         source.install(info, data, size);
         for (int marker : {0, 1, 2, 14}) jpeg_save_markers(info, JPEG_APP0 + marker, 0xFFFF);
         jpeg_read_header(info, TRUE);
         blocks = jpeg_read_coefficients(info);
+        normalise(info);
     });
+    result.warned = result.warned || in.warnings() > in.strays();
+    result.left_over = in.strays() > strays;
     if (const Transcoded refusal = check(in.get()); refusal != Transcoded::kDone) return refusal;
 
     Destination to;
@@ -137,7 +156,7 @@ Transcoded recode(const uint8_t *data, size_t size, int interval, std::vector<ui
         return explain(error);
     }
     in->err = readers;
-    result.assign(to.bytes, to.bytes + (to.capacity - to.base.free_in_buffer));
+    result.bytes.assign(to.bytes, to.bytes + (to.capacity - to.base.free_in_buffer));
     return Transcoded::kDone;
 }
 
@@ -150,11 +169,12 @@ double run_cost(const JpegLayout &layout, int k, double run_pixels) {
     return std::min(length, 0.4 * layout.width) + 1.25 * run_pixels * run_pixels / length;
 }
 
-// Whether the file's own symbols can be coded anew, which is three times as fast.
-bool has_plain_scan(const JpegLayout &layout) {
-    return layout.sequential && layout.one_scan && layout.own_tables;
+// libjpeg warns of them when it decodes, and decodes as if they were right.
+bool has_odd_scan(const jpeg_decompress_struct *info) {
+    return info->Ss != 0 || info->Se != DCTSIZE2 - 1 || info->Ah != 0 || info->Al != 0;
 }
 
+// Codes the file's own symbols anew, which is three times as fast.
 Recoded recode_scan(const uint8_t *data, size_t size, const JpegLayout &layout, int interval,
                     TranscodeResult &result) {
     JpegSource source;
@@ -163,6 +183,7 @@ Recoded recode_scan(const uint8_t *data, size_t size, const JpegLayout &layout, 
         source.install(info, data, size);
         for (int marker : {0, 1, 2, 14}) jpeg_save_markers(info, JPEG_APP0 + marker, 0xFFFF);
         jpeg_read_header(info, TRUE);
+        normalise(info);
     });
     int blocks = 0;
     for (int c = 0; c < in->num_components; ++c) {
@@ -188,8 +209,10 @@ Recoded recode_scan(const uint8_t *data, size_t size, const JpegLayout &layout, 
         out.insert(out.end(), {0xFF, m->marker, uint8_t(length >> 8), uint8_t(length)});
         out.insert(out.end(), m->data, m->data + m->data_length);
     }
-    const Recoded outcome = recode_symbols(in.get(), layout, data, size, interval, out);
+    const Recoded outcome =
+        recode_symbols(in.get(), layout, data, size, interval, out, result.left_over);
     out.insert(out.end(), {0xFF, 0xD9});
+    result.warned = result.warned || in.warnings() > in.strays() || has_odd_scan(in.get());
     return outcome;
 }
 
@@ -222,26 +245,27 @@ int choose_restart_interval(const JpegLayout &layout, int run_pixels) {
 }
 
 TranscodeResult transcode(const uint8_t *data, size_t size, int run_pixels,
-                          const JpegLimits &limits) {
-    read_jpeg_header(data, size, limits);
+                          const JpegLimits &limits, Tolerated tolerated) {
+    const JpegHeader header = read_jpeg_header(data, size, limits);
+    const bool ends_here = header.ends && header.end == size;
+    size = header.end;
     JpegLayout layout;
     read_jpeg_layout(data, size, limits, layout);
     const int interval = choose_restart_interval(layout, run_pixels);
     TranscodeResult result;
-    if (has_runs(layout, data, size, interval)) {
-        result.outcome = Transcoded::kHasRuns;
-        return result;
-    }
-    if (has_plain_scan(layout)) {
+    result.warned = header.strays > 0 || !header.ends;
+    if (tolerated == Tolerated::kHarmless && layout.own_tables) {
         const Recoded outcome = recode_scan(data, size, layout, interval, result);
-        if (outcome == Recoded::kDone) return result;
-        result.bytes.clear();
-        if (outcome == Recoded::kCoefficientRange) {
-            result.outcome = Transcoded::kCoefficientRange;
-            return result;
+        const bool clean = ends_here && !result.warned && !result.left_over;
+        if (outcome == Recoded::kDone && clean && has_runs(layout, data, size, interval)) {
+            result.outcome = Transcoded::kHasRuns;
         }
+        if (outcome == Recoded::kCoefficientRange) result.outcome = Transcoded::kCoefficientRange;
+        if (result.outcome != Transcoded::kDone) result.bytes.clear();
+        if (outcome != Recoded::kNotThisWay) return result;
+        result.bytes.clear();
     }
-    result.outcome = recode(data, size, interval, result.bytes);
+    result.outcome = recode(data, size, interval, tolerated, header.strays, result);
     return result;
 }
 

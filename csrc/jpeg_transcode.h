@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "jpeg_codec.h"
 #include "jpeg_layout.h"
 
 namespace fastdata {
@@ -12,7 +13,7 @@ namespace fastdata {
 enum class Transcoded {
     kDone,
     // Kept as it is, because ...
-    kHasRuns,             // it is already a grid of runs of this width
+    kHasRuns,             // it is already a grid of runs of this width, and nothing is wrong with it
     kUnfinished,          // progressive, and some coefficients never came in full precision
     kCoefficientRange,    // baseline cannot code its coefficients
     kMcuTooLarge,         // more than 10 blocks would make an MCU
@@ -25,16 +26,18 @@ const char *describe(Transcoded outcome);
 struct TranscodeResult {
     Transcoded outcome = Transcoded::kDone;
     std::vector<uint8_t> bytes;  // empty unless kDone
+    bool warned = false;         // libjpeg warns of the source, though of no damage
+    bool left_over = false;      // so it does because bytes are left over where coded data end
 };
 
 // The restart interval, in MCUs, with which an image gets runs of about `run_pixels`.
 int choose_restart_interval(const JpegLayout &layout, int run_pixels);
 
-// Codes the image anew; whatever decodes it gives the same pixels as before. JFIF (APP0), Adobe
-// (APP14), EXIF and ICC segments are kept, because colours and orientation hang on them; comments,
-// thumbnails, other APPn segments and bytes after the image are dropped.
-// Throws DecodeError where the image, or any part of it, is damaged.
+// Codes the image anew; whatever decodes it gives the same pixels as before, and without a warning.
+// JFIF (APP0), Adobe (APP14), EXIF and ICC segments are kept, because colours and orientation hang on
+// them; comments, thumbnails, other APPn segments and bytes that belong to nothing are dropped.
+// Throws DecodeError where the image, or any part of it, is damaged beyond what is tolerated.
 TranscodeResult transcode(const uint8_t *data, size_t size, int run_pixels,
-                          const JpegLimits &limits);
+                          const JpegLimits &limits, Tolerated tolerated = Tolerated::kHarmless);
 
 }  // namespace fastdata

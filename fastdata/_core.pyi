@@ -17,9 +17,9 @@ def probe_jpeg(data: bytes | memoryview, max_pixels: int, max_scans: int, max_se
     Return the fields of fastdata.jpeg_header.JpegHeader, in its order; raise DecodeError.
     """
 
-def transcode_jpeg(data: bytes | memoryview, run_pixels: int, max_pixels: int, max_scans: int, max_segments: int) -> tuple[bytes | None, str]:
+def transcode_jpeg(data: bytes | memoryview, run_pixels: int, max_pixels: int, max_scans: int, max_segments: int, damaged: bool = False) -> tuple[bytes | None, str, bool, bool]:
     """
-    Return the image coded in restart runs, or None and why it is kept as it is; raise DecodeError.
+    Return the image coded in restart runs, or None and why it is kept as it is, whether libjpeg warns of it without harm, and whether bytes are left over in its coded data; with `damaged`, what libjpeg makes of damage. Raise DecodeError.
     """
 
 def decode_crop(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], region: Annotated[NDArray[numpy.int64], dict(shape=(None, 4), order='C', device='cpu', writable=False)], scaled: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], cut: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], flip: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None, 3), order='C', device='cpu')], max_pixels: int, max_scans: int, max_segments: int) -> None:

@@ -1,6 +1,7 @@
 """The walk over a JPEG's markers in Python, for installations without the native core.
 
-csrc/jpeg_header.cpp does the same with the same results and refusals; tests hold the two together.
+csrc/jpeg_segments.cpp and csrc/jpeg_header.cpp do the same with the same results and refusals;
+tests hold the two together.
 """
 
 import re
@@ -12,21 +13,25 @@ from fastdata.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS, check_pixels
 _TEM, _RST0, _RST7, _SOI, _EOI, _SOS, _DRI = 0x01, 0xD0, 0xD7, 0xD8, 0xD9, 0xDA, 0xDD
 _DHT, _DAC, _DQT, _DNL, _APP0, _APP15, _COM = 0xC4, 0xCC, 0xDB, 0xDC, 0xE0, 0xEF, 0xFE
 _BARE = frozenset({_TEM, *range(_RST0, _RST7 + 1)})  # markers without a length
-_SKIPPED = frozenset({_DHT, _DAC, _DQT, _DNL, _COM, *range(_APP0, _APP15 + 1)})
+# Nothing in these is needed to find pixels, so that libjpeg minds no length.
+_IGNORED = frozenset({_DNL, _COM, *range(_APP0, _APP15 + 1)})
 
 # Frame headers, by the kind of JPEG that they announce.
 _PROGRESSIVE, _ARITHMETIC, _ARITHMETIC_PROGRESSIVE = 0xC2, 0xC9, 0xCA
 _SEQUENTIAL = frozenset({0xC0, 0xC1})
-_LOSSLESS = frozenset({0xC3, 0xCB})
+_LOSSLESS_HUFFMAN = 0xC3
+_LOSSLESS = frozenset({_LOSSLESS_HUFFMAN, 0xCB})
 _HIERARCHICAL = frozenset({0xC5, 0xC6, 0xC7, 0xCD, 0xCE, 0xCF})
 _FRAMES = (
     {_PROGRESSIVE, _ARITHMETIC, _ARITHMETIC_PROGRESSIVE} | _SEQUENTIAL | _LOSSLESS | _HIERARCHICAL
 )
 
+_KNOWN = frozenset({_SOS, _DRI, _DHT, _DAC, _DQT}) | _IGNORED | _FRAMES
+
 # Within entropy-coded data 0xff00 is a data byte, 0xffd0 to 0xffd7 restart it, and a run of 0xff
-# is padding before whatever follows the run.
+# is padding before whatever follows the run. Elsewhere all but a marker and its padding is stray.
 _AFTER_SCAN = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
-_PADDING = re.compile(rb"\xff*")
+_MARKER = re.compile(rb"\xff[^\x00\xff]")
 
 _NAMED_SAMPLING = {
     (1, 1): "4:4:4",
@@ -80,6 +85,10 @@ def read_jpeg_header(
 ) -> JpegHeader:
     """Walk the markers of a JPEG from its first byte to its end-of-image marker.
 
+    What libjpeg reads past without an error is none: bytes between segments, and after the only
+    scan of a Huffman-coded image a missing end, since what is missing of such a scan shows when it
+    is decoded.
+
     Args:
         data: The whole file; bytes after the end-of-image marker are ignored.
         max_pixels: Refuse a larger image.
@@ -91,6 +100,24 @@ def read_jpeg_header(
             hierarchical) that cannot be decoded.
     """
     return _Walk(data, max_pixels, max_scans).run(max_segments)
+
+
+def is_lossless(data: bytes | memoryview) -> bool:
+    """Whether a JPEG's frame header says lossless with 8 bits, which libjpeg-turbo 3 reads."""
+    at = 2
+    for _ in range(MAX_SEGMENTS):
+        found = _MARKER.search(data, at)
+        if found is None:
+            return False
+        at = found.end()
+        marker = data[at - 1]
+        if marker in _FRAMES:
+            return marker == _LOSSLESS_HUFFMAN and bytes(data[at + 2 : at + 3]) == b"\x08"
+        if marker in (_SOS, _EOI):
+            return False
+        if marker not in _BARE:
+            at += max(2, int.from_bytes(data[at : at + 2], "big"))
+    return False
 
 
 class _Walk:
@@ -105,6 +132,7 @@ class _Walk:
         self._restart_interval = 0
         self._first_restart_interval = 0
         self._scans = 0
+        self._one_scan = False  # which, Huffman-coded, tells by itself whether it is whole
 
     def run(self, max_segments: int) -> JpegHeader:
         if bytes(self._data[:2]) != b"\xff\xd8":
@@ -113,8 +141,17 @@ class _Walk:
             marker = self._next_marker()
             if marker == _EOI:
                 return self._header()
-            if marker not in _BARE:
-                self._read_segment(marker)
+            if marker in _BARE:
+                continue
+            start = None if marker is None else self._pass_segment(marker)
+            if marker is not None and start is not None:
+                self._read_segment(marker, start)
+            elif self._one_scan:
+                return self._header()
+            else:
+                raise DecodeError(
+                    f"truncated JPEG: no end-of-image marker in its {len(self._data)} bytes"
+                )
         raise DecodeError(f"JPEG with more than {max_segments} marker segments, over the limit")
 
     def _header(self) -> JpegHeader:
@@ -132,48 +169,41 @@ class _Walk:
             scans=self._scans,
         )
 
-    def _truncated(self) -> DecodeError:
-        return DecodeError(f"truncated JPEG: no end-of-image marker in its {len(self._data)} bytes")
-
     def _u16(self, at: int) -> int:
         return self._data[at] << 8 | self._data[at + 1]
 
-    def _next_marker(self) -> int:
-        """Return the marker at the current offset, past any padding."""
-        if self._at >= len(self._data):
-            raise self._truncated()
-        first = self._data[self._at]
-        if first != 0xFF:
-            raise DecodeError(f"damaged JPEG: byte {self._at} is 0x{first:02x} instead of a marker")
-        padding = _PADDING.match(self._data, self._at)
-        assert padding is not None  # it matches the empty string as well
-        self._at = padding.end() + 1
-        if self._at > len(self._data):
-            raise self._truncated()
+    def _next_marker(self) -> int | None:
+        """Pass what is up to the next marker, and that; None at the end of the bytes."""
+        found = _MARKER.search(self._data, self._at)
+        if found is None:
+            return None
+        self._at = found.end()
         return self._data[self._at - 1]
 
-    def _read_segment(self, marker: int) -> None:
-        if marker in (0x00, _SOI):
-            where = f"0xff{marker:02x} before byte {self._at}"
-            raise DecodeError(f"damaged JPEG: {where} starts no segment")
-        if self._at + 2 > len(self._data):
-            raise self._truncated()
+    def _pass_segment(self, marker: int) -> int | None:
+        """Pass a segment's length and content; where that begins, or None where it is cut."""
+        if marker == _SOI:
+            raise DecodeError("damaged JPEG: it has two start-of-image markers")
+        if marker not in _KNOWN:
+            raise DecodeError(f"JPEG with marker 0xff{marker:02x}, which is not supported")
+        start = self._at + 2
+        if start > len(self._data):
+            return None
         length = self._u16(self._at)
-        if length < 2:
+        if length < 2 and marker not in _IGNORED:
             raise DecodeError(
                 f"damaged JPEG: segment 0xff{marker:02x} has length {length}, under 2"
             )
-        start, self._at = self._at + 2, self._at + length
-        if self._at > len(self._data):
-            raise self._truncated()
+        self._at = max(start, self._at + length)
+        return start if self._at <= len(self._data) else None
+
+    def _read_segment(self, marker: int, start: int) -> None:
         if marker == _SOS:
             self._read_scan(start)
         elif marker == _DRI:
             self._read_restart_interval(start)
         elif marker in _FRAMES:
             self._read_frame(start, marker)
-        elif marker not in _SKIPPED:
-            raise DecodeError(f"JPEG with marker 0xff{marker:02x}, which is not supported")
 
     def _read_restart_interval(self, start: int) -> None:
         if self._at - start != 2:
@@ -190,13 +220,14 @@ class _Walk:
             raise DecodeError(f"damaged JPEG: a scan header of {size} bytes")
         if not self._scans:
             self._first_restart_interval = self._restart_interval
+            self._one_scan = (
+                self._frame.kind in _SEQUENTIAL and components == self._frame.components
+            )
         self._scans += 1
         if self._scans > self._max_scans:
             raise DecodeError(f"JPEG with more than {self._max_scans} scans, over the limit")
         found = _AFTER_SCAN.search(self._data, self._at)
-        if found is None:
-            raise self._truncated()
-        self._at = found.start()
+        self._at = len(self._data) if found is None else found.start()
 
     def _read_frame(self, start: int, kind: int) -> None:
         if self._frame is not None:
@@ -226,6 +257,13 @@ def _sampling(factors: list[tuple[int, int]]) -> str:
     for h, v in factors:
         if not (1 <= h <= 4 and 1 <= v <= 4):
             raise DecodeError(f"damaged JPEG: sampling factors {h}x{v}, which must be 1 to 4")
+    max_h, max_v = (max(column) for column in zip(*factors, strict=True))
+    for h, v in factors:
+        if max_h % h or max_v % v:  # libjpeg-turbo makes no pixels of these
+            raise DecodeError(
+                f"JPEG with sampling factors {h}x{v}, which do not divide the {max_h}x{max_v} of "
+                "others"
+            )
     if len(factors) == 1:
         return "4:0:0"
     (luma_h, luma_v), chroma, *_ = factors

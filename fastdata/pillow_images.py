@@ -41,7 +41,7 @@ FORMATS = {
     "gif": _Format("GIF", "PIL.GifImagePlugin.GifImageFile"),
     "heif": _Format("HEIF", "pillow_heif.HeifImageFile"),
     "ico": _Format("ICO", "PIL.IcoImagePlugin.IcoImageFile", (), ("ico",)),
-    "jpeg": _Format("JPEG", "PIL.JpegImagePlugin.JpegImageFile"),
+    "jpeg": _Format("lossless JPEG", "PIL.JpegImagePlugin.JpegImageFile"),
     "jpeg2000": _Format(
         "JPEG 2000",
         "PIL.Jpeg2KImagePlugin.Jpeg2KImageFile",
@@ -138,7 +138,8 @@ def open_header(data: bytes, kind: str, max_pixels: int = MAX_PIXELS) -> Any:
         raise DecodeError(f"{label} of this kind is read by Pillow: {INSTALL}") from None
     except Exception as error:  # a decoder raises anything on damaged bytes
         raise _failure(label, error) from error
-    check_pixels(*image.size, max_pixels)
+    width, height = image.size
+    check_pixels(width, height, max_pixels)
     return image
 
 
@@ -154,7 +155,8 @@ def load(image: Any, kind: str, max_pixels: int = MAX_PIXELS) -> None:
         raise
     except Exception as error:
         raise _failure(FORMATS[kind].label, error) from error
-    check_pixels(*image.size, max_pixels)  # an ICO may hold another size than it says
+    width, height = image.size  # an ICO may hold another than it says
+    check_pixels(width, height, max_pixels)
 
 
 def _failure(label: str, error: Exception) -> DecodeError:

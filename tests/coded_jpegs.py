@@ -39,6 +39,26 @@ def coded(
     )
 
 
+def lossless(pixels: np.ndarray) -> bytes:
+    """(height, width) of 8 bits as a lossless JPEG (SOF3), each pixel predicted by its left one."""
+    height, width = pixels.shape
+    before = np.empty((height, width), int)
+    before[:, 1:] = pixels[:, :-1]
+    before[1:, 0] = pixels[:-1, 0]
+    before[0, 0] = 128
+    bits = ""
+    for difference in (pixels.astype(int) - before).ravel().tolist():
+        size = abs(difference).bit_length()
+        value = difference if difference > 0 else difference + (1 << size) - 1
+        bits += _code(4, size) + (f"{value:0{size}b}" if size else "")
+    bits += "1" * (-len(bits) % 8)
+    data = int(bits, 2).to_bytes(len(bits) // 8, "big").replace(b"\xff", b"\xff\x00")
+    frame = struct.pack(">BHHB", 8, height, width, 1) + b"\x01\x11\x00"
+    tables = _segment(0xC4, b"\x00" + _table(4, range(9)))
+    scan = _segment(0xDA, b"\x01\x01\x00\x01\x00\x00")
+    return b"\xff\xd8" + _segment(0xC3, frame) + tables + scan + data + b"\xff\xd9"
+
+
 def _segment(marker: int, content: bytes) -> bytes:
     return struct.pack(">BBH", 0xFF, marker, len(content) + 2) + content
 

@@ -104,6 +104,50 @@ def eleven_blocks(width: int, height: int) -> bytes:
     return b"".join([*parts, b"\xff\xd9"])
 
 
+def odd(data: bytes) -> Iterator[tuple[str, bytes]]:
+    """What libjpeg decodes with a warning, or without one, although it is not as JPEGs should be.
+
+    All have the pixels of the file that they are made of: one with a JFIF segment, in three
+    components or one, progressive or not.
+    """
+    tables, scan, body = data.index(b"\xff\xdb"), data.index(b"\xff\xda"), data[:-2]
+    end, stray = b"\xff\xd9", b"\x01stray\xff\x00\x02"
+    revision = data.index(b"JFIF\0") + 5
+    yield "fill bytes between segments", data[:tables] + b"\xff\xff" + data[tables:]
+    yield "stray bytes between segments", data[:tables] + stray + data[tables:]
+    yield "stray bytes before the scan", data[:scan] + stray + data[scan:]
+    yield "stray bytes behind the data", body + b"\0" + stray + end
+    yield "fill bytes behind the data", body + b"\0\xff\xff\0\1" + end
+    yield "segments of no length", data[:tables] + b"\xff\xe5\0\0\xff\xfe\0\1" + data[tables:]
+    yield "a segment of no length behind the data", body + b"\xff\xed\0\0" + end
+    yield "another JFIF revision", data[:revision] + b"\x07" + data[revision + 1 :]
+    yield "bytes behind the end", data + b"\xff\xd8 another image"
+    if b"\xff\xc2" not in data:
+        yield "no end", body
+        yield "half an end", data[:-1]
+        yield "a cut segment behind the data", body + b"\xff\xe1\x40\0cut"
+        zeros = scan + 5 + 2 * data[scan + 4]
+        yield "a scan of no coefficients", data[:zeros] + bytes(3) + data[zeros + 3 :]
+    if restart := re.search(rb"\xff\xd0", data[scan:]):
+        at = scan + restart.start()
+        yield "stray bytes before a restart", data[:at] + b"\x5a" + stray + data[at:]
+
+
+def adobe(data: bytes, transform: int) -> bytes:
+    """A file whose Adobe segment, in place of JFIF where there is none, names a transform."""
+    at = data.find(b"\xff\xee\x00\x0eAdobe")
+    rest = data[at + 16 :] if at > 0 else data[data.index(b"\xff\xdb") :]
+    head = data[:at] if at > 0 else data[:2]
+    return head + b"\xff\xee\x00\x0eAdobe\0\x64\0\0\0\0" + bytes([transform]) + rest
+
+
+def without_huffman_tables(data: bytes) -> bytes:
+    """As the frames of Motion JPEG are, whose tables are the standard's."""
+    while (at := data.find(b"\xff\xc4")) > 0:
+        data = data[:at] + data[at + 2 + int.from_bytes(data[at + 2 : at + 4], "big") :]
+    return data
+
+
 def _maker(sampling: int, coding: list[int]) -> Maker:
     options = [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, sampling, *coding]
     return lambda width, height: opencv(scene(width, height), *options)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jpegs import ARITHMETIC
+from jpegs import ARITHMETIC, MAKERS, odd
 from PIL import Image
 
 from fastdata.errors import DecodeError
@@ -127,11 +127,23 @@ def test_arithmetic_coding_is_accepted_because_opencv_decodes_it(read: Reader) -
 
 
 @pytest.mark.parametrize("data", [_jpeg(), _jpeg(progressive=True), ARITHMETIC])
-def test_every_truncation_is_refused(read: Reader, data: bytes) -> None:
-    """No proper prefix of a JPEG passes for a whole one."""
-    for size in range(len(data)):
+def test_truncations_are_refused(read: Reader, data: bytes) -> None:
+    """No prefix passes for a whole file; a single Huffman-coded scan shows it when decoded."""
+    one_scan = b"\xff\xc0" in data
+    for size in range(data.index(b"\xff\xda") + 14 if one_scan else len(data)):
         with pytest.raises(DecodeError, match=r"truncated JPEG|not a JPEG"):
             read(data[:size])
+    if one_scan:
+        assert read(data[:-2]) == read(data)
+
+
+@pytest.mark.parametrize("kind", ["4:2:0 restart 5", "4:2:0 progressive", "gray"])
+def test_odd_files_are_read_as_the_good_one(read: Reader, kind: str) -> None:
+    """What libjpeg reads past without an error changes nothing of what is said."""
+    data = MAKERS[kind](52, 37)
+
+    for oddity, other in odd(data):
+        assert read(other) == read(data), oddity
 
 
 def test_what_may_stand_between_segments_is_passed(read: Reader) -> None:
@@ -143,6 +155,7 @@ def test_what_may_stand_between_segments_is_passed(read: Reader) -> None:
 
 
 LARGE = {"width": 65500, "height": 65500}
+THIRDS = _frame(n=3)[:-9] + b"\0\x21\0\1\x11\0\2\x31\0"
 SCAN_OF_9 = _segment(0xDA, bytes([9]) + bytes(21))
 
 
@@ -150,10 +163,10 @@ SCAN_OF_9 = _segment(0xDA, bytes([9]) + bytes(21))
     ("data", "message"),
     [
         (b"", "not a JPEG"),
-        (SOI + b"\x00", "byte 2 is 0x00 instead of a marker"),
-        (SOI + b"\xff\x00", "0xff00 before byte 4 starts no segment"),
-        (SOI + SOI, "0xffd8 before byte 4 starts no segment"),
-        (SOI + b"\xff\xe0\x00\x01", "segment 0xffe0 has length 1, under 2"),
+        (SOI + b"\x00", "truncated JPEG"),
+        (SOI + b"\xff\x00", "truncated JPEG"),
+        (SOI + SOI, "two start-of-image markers"),
+        (SOI + b"\xff\xdb\x00\x01", "segment 0xffdb has length 1, under 2"),
         (SOI + b"\xff\xe0\x10\x00ab", "truncated JPEG"),
         (SOI + EOI, "ends before its first scan"),
         (SOI + _frame() + EOI, "ends before its first scan"),
@@ -168,6 +181,7 @@ SCAN_OF_9 = _segment(0xDA, bytes([9]) + bytes(21))
         (SOI + _frame(precision=12), "12-bit samples"),
         (SOI + _frame(n=2), "2 components"),
         (SOI + _frame().replace(b"\x11", b"\x50"), "sampling factors 5x0"),
+        (SOI + THIRDS, "factors 2x1, which do not divide the 3x1 of others"),
         (SOI + _frame(marker=0xC3), "lossless"),
         (SOI + _frame(marker=0xC5), "hierarchical"),
         (SOI + _segment(0xF7, bytes(9)), "0xfff7, which is not supported"),

@@ -23,6 +23,7 @@ FACTORS = (
     *([(4, 2), (1, 1), (1, 1)], [(1, 2), (2, 1), (2, 2)], [(3, 1), (1, 1), (1, 1)]),
     *([(1, 1), (2, 2), (2, 2)], [(2, 2)]),
 )
+ODD = ("4:2:0 restart 5", "4:2:0 progressive", "gray")
 TRANSCODED = ("4:4:4 baseline", "4:2:0 progressive", "gray")
 
 
@@ -34,10 +35,16 @@ def main(folder: Path) -> None:
     seeds["16-bit tables"] = jpegs.pillow(jpegs.scene(52, 37), qtables=[[400] * 64, [900] * 64])
     for factors in FACTORS:
         seeds[f"factors {factors}"] = coded(19, 17, factors, interval=3)
+    for kind in ODD:
+        seeds |= {f"{kind} {oddity}": data for oddity, data in jpegs.odd(seeds[kind])}
+    for transform in (0, 2, 3):
+        seeds[f"adobe {transform}"] = jpegs.adobe(seeds["4:2:0 baseline"], transform)
+        seeds[f"cmyk adobe {transform}"] = jpegs.adobe(seeds["cmyk"], transform)
+    seeds["standard tables"] = jpegs.without_huffman_tables(seeds["4:2:0 restart 5"])
     native = core()
     for kind in TRANSCODED if native is not None else ():
         limits = (MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS)
-        seeds[f"{kind} in runs"], _ = native.transcode_jpeg(seeds[kind], 8, *limits)
+        seeds[f"{kind} in runs"], *_ = native.transcode_jpeg(seeds[kind], 8, *limits)
     folder.mkdir(parents=True, exist_ok=True)
     for kind, data in seeds.items():
         (folder / f"{re.sub('[^a-z0-9]+', '-', kind.replace(':', ''))}.jpg").write_bytes(data)

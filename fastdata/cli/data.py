@@ -21,6 +21,13 @@ class Orient(StrEnum):
     apply = "apply"
 
 
+class Damaged(StrEnum):
+    """What to do with damaged JPEGs."""
+
+    skip = "skip"
+    keep = "keep"
+
+
 Packed = Annotated[Path, typer.Argument(help="A packed data set.")]
 
 
@@ -64,6 +71,9 @@ def pack(
     max_pixels: Annotated[
         int, typer.Option(help="Skip images with more pixels: width times height.")
     ] = MAX_PIXELS,
+    damaged: Annotated[
+        Damaged, typer.Option(help="Leave damaged JPEGs out, or pack what can be decoded of them.")
+    ] = Damaged.skip,
     keep_bytes: Annotated[
         bool, typer.Option("--keep-bytes", help="Do not code JPEGs anew in restart runs.")
     ] = False,
@@ -102,6 +112,7 @@ def pack(
         "quality": quality,
         "orient": orient.value,
         "max_pixels": max_pixels,
+        "damaged": damaged.value,
     }
     if dry_run:
         from fastdata.converters.pack import estimate_pack
