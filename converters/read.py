@@ -3,7 +3,7 @@
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import NamedTuple
 
 from fastdata.checksum import crc32c
@@ -11,6 +11,7 @@ from fastdata.converters.coding import Coding
 from fastdata.converters.listing import Listing, Skipped
 from fastdata.errors import DecodeError
 from fastdata.probe import EXTENSIONS, ImageInfo, probe
+from fastdata.threads import Threads
 
 # What may be read ahead of the writer: enough files to keep threads busy while the writer syncs a
 # shard, few enough bytes for a small machine.
@@ -60,7 +61,7 @@ def read_all(
     """
     pending: deque[tuple[int, int, Future[Loaded | Skipped]]] = deque()
     ahead = 0
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="fastdata-read")
+    pool = Threads(workers, "fastdata-read")
     try:
         for place in order:
             size = listing.bytes(place)

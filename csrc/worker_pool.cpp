@@ -47,9 +47,18 @@ void Job::fail(size_t row, RowError kind, const char *message) {
     failures_[row] = {kind, message};
 }
 
-WorkerPool::WorkerPool(int threads, const JpegLimits &limits, JpegWay way)
-    : limits_(limits), way_(way) {
-    for (int i = 0; i < threads; i++) threads_.emplace_back([this] { run(); });
+WorkerPool::WorkerPool(int threads, const JpegLimits &limits, JpegWay way) {
+    threads_.reserve(size_t(threads));
+    while (threads_.size() < size_t(threads)) {
+        try {
+            // made here, as an exception in a thread would end the process
+            auto worker = std::make_unique<Worker>(limits, way);
+            threads_.emplace_back([this, worker = std::move(worker)] { run(*worker); });
+        } catch (const std::exception &error) {
+            if (threads_.empty()) throw NoThreadError(error.what());
+            return;
+        }
+    }
 }
 
 WorkerPool::~WorkerPool() {
@@ -70,8 +79,7 @@ void WorkerPool::submit(std::shared_ptr<Job> job) {
     work_.notify_all();
 }
 
-void WorkerPool::run() {
-    Worker worker(limits_, way_);
+void WorkerPool::run(Worker &worker) {
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
         work_.wait(lock, [this] { return stop_ || !queue_.empty(); });

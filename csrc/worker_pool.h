@@ -81,8 +81,15 @@ class Job {
     std::map<size_t, RowFailure> failures_;
 };
 
+class NoThreadError : public std::runtime_error {
+  public:
+    using std::runtime_error::runtime_error;
+};
+
 class WorkerPool {
   public:
+    // Starts as many threads as the system allows, if not all. Throws NoThreadError where it allows
+    // none.
     WorkerPool(int threads, const JpegLimits &limits, JpegWay way = JpegWay::kFastest);
     // Cancels what is under way and joins the threads.
     ~WorkerPool();
@@ -93,11 +100,11 @@ class WorkerPool {
     // on with the next.
     void submit(std::shared_ptr<Job> job);
 
-  private:
-    void run();
+    size_t threads() const { return threads_.size(); }
 
-    JpegLimits limits_;
-    JpegWay way_;
+  private:
+    void run(Worker &worker);
+
     std::mutex mutex_;
     std::condition_variable work_;
     std::deque<std::shared_ptr<Job>> queue_;

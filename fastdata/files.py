@@ -92,6 +92,7 @@ class Lock:
         self._path = path
         self._what = what
         self._fd = -1
+        self._process = -1
 
     def __enter__(self) -> Self:
         """Take the lock.
@@ -103,7 +104,7 @@ class Lock:
         fd = -1
         while fd < 0:
             fd = self._try()
-        self._fd = fd
+        self._fd, self._process = fd, os.getpid()
         try:
             os.ftruncate(fd, 0)
             os.write(fd, f"{os.getpid()}\n".encode())
@@ -121,11 +122,15 @@ class Lock:
         self.release()
 
     def release(self) -> None:
-        """Remove the file, then free the lock: in the other order it could be another's file."""
+        """Remove the file, then free the lock: in the other order it could be another's file.
+
+        In a forked child the lock is still its parent's.
+        """
         fd, self._fd = self._fd, -1
         try:
-            with contextlib.suppress(FileNotFoundError):
-                self._path.unlink()
+            if os.getpid() == self._process:
+                with contextlib.suppress(FileNotFoundError):
+                    self._path.unlink()
         finally:
             os.close(fd)
 

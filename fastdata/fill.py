@@ -8,7 +8,7 @@ sample.
 """
 
 import time
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -20,6 +20,7 @@ from fastdata.errors import DecodeError
 from fastdata.native import Failures, NativeDecoder, NativeJob, Places
 from fastdata.probe import FORMATS, core, probe
 from fastdata.source import Ids, Source
+from fastdata.threads import Threads
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -143,8 +144,8 @@ class Filler:
         self._keep_going = keep_going
         native = core()
         self._native = None if native is None else NativeDecoder(native, source, threads)
-        self._batches = ThreadPoolExecutor(ahead, thread_name_prefix="fastdata-batch")
-        self._samples = ThreadPoolExecutor(threads, thread_name_prefix="fastdata-decode")
+        self._batches = Threads(ahead, "fastdata-batch")
+        self._samples = Threads(threads, "fastdata-decode")
 
     def submit(self, work: Work, out: Pixels) -> Filling:
         """Begin to fill a batch; returns at once.

@@ -13,6 +13,7 @@ from fastdata.errors import DecodeError, FastdataError, SampleError, ShardError
 from fastdata.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS
 from fastdata.probe import core
 from fastdata.source import Ids, Source
+from fastdata.threads import warn_of_fewer
 
 Places = npt.NDArray[np.int64]
 Failures = dict[int, BaseException]
@@ -75,10 +76,16 @@ class NativeDecoder:
     """A pool of native threads that read, check, decode, crop and resize JPEGs."""
 
     def __init__(self, native: ModuleType, source: Source, threads: int) -> None:
-        """Start the threads; they end with this object."""
+        """Start the threads; they end with this object.
+
+        Raises:
+            ThreadError: The system allows none.
+        """
         self._source = source
         self._core = native
         self._pool = native.WorkerPool(threads, *_LIMITS)
+        if self._pool.threads < threads:
+            warn_of_fewer(self._pool.threads, threads)
 
     def encoded(self, ids: Ids, rows: npt.NDArray[Any]) -> Any:
         """Where the encoded bytes of N samples are, for :meth:`load` and :meth:`fill`."""

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from fastdata.epochs import augmentation_keys
-from fastdata.errors import DecodeError, StalledError
+from fastdata.errors import DecodeError, OptionError, StalledError
 from fastdata.fill import Work
 from fastdata.loaders.dali_feed import Feeder, Reading
 from fastdata.loaders.dali_graph import Graph, feed
@@ -74,6 +74,7 @@ class DALIPipeline:
         self._begun: deque[_Begun] = deque()
         self._pipe: Any = None
         self._in_step = True  # what DALI was fed with is whole batches
+        self.stopped = False
 
     @property
     def replaced(self) -> int:
@@ -154,6 +155,8 @@ class DALIPipeline:
         """Wait until a batch is read, but not for ever."""
         end = time.monotonic() + _DEADLINE
         while not reading.wait(_LOOK):
+            if self.stopped:
+                raise OptionError("the loader was closed")
             if time.monotonic() > end:
                 raise StalledError(
                     f"{self._where}: no batch for {_DEADLINE:.0f} s; does the storage answer?"

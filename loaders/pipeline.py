@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from fastdata.epochs import augmentation_keys
-from fastdata.errors import StalledError
+from fastdata.errors import OptionError, StalledError
 from fastdata.fields import FieldReader, Fields
 from fastdata.fill import Filling, Fills, Work
 from fastdata.loaders.replace import Replacer, Target
@@ -92,6 +92,7 @@ class Pipeline:
         self._where = where
         self._plan: Iterator[Planned] = iter(())
         self._begun: deque[_Begun] = deque()
+        self.stopped = False
 
     @property
     def replaced(self) -> int:
@@ -174,6 +175,8 @@ class Pipeline:
         """Wait for a batch, but not for ever."""
         end = time.monotonic() + _DEADLINE
         while not fill.wait(_LOOK):
+            if self.stopped:
+                raise OptionError("the loader was closed")
             if time.monotonic() > end:
                 raise StalledError(
                     f"{self._where}: no batch for {_DEADLINE:.0f} s; does the storage answer?"

@@ -23,6 +23,7 @@ ORDER = [
     "image_headers",
     "probe",
     "pixels",
+    "threads",
     "cores",
     "checksum",
     "json_fields",

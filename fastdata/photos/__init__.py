@@ -13,7 +13,6 @@ version may round or compress otherwise.
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +22,7 @@ from fastdata.photos import camera, scene
 from fastdata.photos.crowd import Look
 from fastdata.photos.dice import TURN, Dice
 from fastdata.photos.motifs import BY_TONE, SHAPES, TEXTURES
+from fastdata.threads import Threads
 
 __all__ = ["MAX_CLASSES", "Photo", "class_names", "generate", "photo"]
 
@@ -165,7 +165,7 @@ def _share_out(
             stop.set()
             raise
 
-    with ThreadPoolExecutor(threads) as pool:
+    with Threads(threads, "fastdata-photos") as pool:
         futures = [pool.submit(work) for _ in range(threads)]
         try:
             for future in futures:
