@@ -22,6 +22,18 @@ MOST = 1024
 """Threads, processes and batches ahead that anybody may ask for."""
 
 
+def check_count(name: str, count: int) -> None:
+    """Refuse a number of threads that nobody can want.
+
+    Raises:
+        OptionError: It is out of range.
+    """
+    if count < 1:
+        raise OptionError(f"{name} must be 1 or more, found {count}")
+    if count > MOST:
+        raise OptionError(f"{name} must be {MOST} or fewer, found {count}")
+
+
 class Owner:
     """Base of what has threads, processes or page-locked memory: it belongs to its process.
 

@@ -1,6 +1,6 @@
 """What loaders of batches have in common, however their batches are filled."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
@@ -76,6 +76,11 @@ class BatchLoader:
     def replaced(self) -> int:
         """Bad samples that this rank has replaced so far."""
         return self._pipeline.replaced
+
+    @property
+    def quarantined(self) -> Sequence[Mapping[str, object]]:
+        """Those samples, as the quarantine file lists them: key, error, and what came instead."""
+        return self._pipeline.quarantined
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the pass that begins next."""

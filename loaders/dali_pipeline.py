@@ -35,8 +35,12 @@ class _Begun:
 class DALIPipeline:
     """Reads, decodes and crops the batches of a plan in their order, some ahead of the one in use.
 
-    To :class:`fastdata.loaders.passes.Passes` it is what ``Pipeline`` is.
+    To :class:`fastdata.loaders.passes.Passes` it is what ``Pipeline`` is. Nothing is ever replaced:
+    DALI ends at a bad sample.
     """
+
+    replaced = 0
+    quarantined = ()
 
     def __init__(
         self,
@@ -75,11 +79,6 @@ class DALIPipeline:
         self._pipe: Any = None
         self._in_step = True  # what DALI was fed with is whole batches
         self.stopped = False
-
-    @property
-    def replaced(self) -> int:
-        """DALI ends at a bad sample."""
-        return 0
 
     def next_is(self, epoch: int, start: int) -> bool:
         """Whether the next batch was begun already and is the one at this place."""

@@ -100,6 +100,7 @@ class ReaderPipeline:
     """
 
     replaced = 0
+    quarantined = ()
     stopped = False  # DALI waits where nobody can end it
 
     def __init__(

@@ -3,7 +3,7 @@
 import os
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -33,6 +33,10 @@ class Stage(Protocol):
     @property
     def replaced(self) -> int:
         """Bad samples replaced so far."""
+
+    @property
+    def quarantined(self) -> Sequence[Mapping[str, object]]:
+        """What is known of them."""
 
     def next_is(self, epoch: int, start: int) -> bool:
         """Whether the next batch was begun already and is the one at this place."""

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -98,6 +98,11 @@ class Pipeline:
     def replaced(self) -> int:
         """Bad samples replaced so far."""
         return 0 if self._replacer is None else self._replacer.replaced
+
+    @property
+    def quarantined(self) -> Sequence[Mapping[str, object]]:
+        """What is known of them."""
+        return () if self._replacer is None else tuple(self._replacer.quarantine.entries)
 
     def next_is(self, epoch: int, start: int) -> bool:
         """Whether the next batch was begun already and is the one at this place."""

@@ -1,7 +1,6 @@
 """A loader's pipeline, put together of its stages."""
 
 from collections.abc import Collection
-from pathlib import Path
 
 import torch
 
@@ -10,6 +9,7 @@ from fastdata.epochs import Epochs
 from fastdata.fields import FieldReader
 from fastdata.fill import Filler, Fills
 from fastdata.loaders.pipeline import Pipeline
+from fastdata.loaders.quarantine import Quarantine
 from fastdata.loaders.replace import Replacer
 from fastdata.normalize import Normalization, Normalize
 from fastdata.slots import Layout, Ring
@@ -38,8 +38,8 @@ def wired(
     workers: int,
     threads: int,
     prefetch: int,
-    error_budget: float | None,
-    quarantine: Path,
+    error_budget: float,
+    quarantine: Quarantine | None,
 ) -> Pipeline:
     """Decoder, buffers and the way to the device; nothing is read or allocated yet.
 
@@ -60,15 +60,15 @@ def wired(
         workers: Processes to run it in; 0 for threads.
         threads: Decoding threads.
         prefetch: Batches begun ahead of the one in use.
-        error_budget: Share of samples that may be replaced; None makes a bad sample an error.
-        quarantine: Where replaced samples are written down.
+        error_budget: Share of samples that may be replaced.
+        quarantine: Where these are listed; None makes a bad sample an error.
     """
     reader = None
     if fields or mask is not None:
         reader = FieldReader(
             source, crop, flip=flip, seed=seed, names=fields, mask=mask, threads=threads
         )
-    keep_going = error_budget is not None
+    keep_going = quarantine is not None
     filler: Fills = Filler(
         source,
         crop,
@@ -92,7 +92,7 @@ def wired(
             keep_going=keep_going,
         )
     replacer = None
-    if error_budget is not None:
+    if quarantine is not None:
         replacer = Replacer(source, epochs, filler, reader, error_budget, quarantine)
     finish = None if normalize is None else Normalize(normalize, dtype=dtype, device=device)
     layout = Layout(crop.shape, views, mask is not None)

@@ -105,10 +105,10 @@ def main(path: str, kind: str) -> None:
 
     seen += len(next(batches).labels)
     context = multiprocessing.get_context("fork")
-    process = context.Process(target=Child(loader, batches).use)
-    process.start()
-    process.join(_LIMIT)
-    assert process.exitcode == 0, process.exitcode
+    user = context.Process(target=Child(loader, batches).use)
+    user.start()
+    user.join(_LIMIT)
+    assert user.exitcode == 0, user.exitcode
 
     seen += len(next(batches).labels)
     samples = DataLoader(

@@ -120,3 +120,33 @@ def test_a_lock_stays_its_owners(tmp_path: Path) -> None:
         with pytest.raises(BusyError):
             Lock(path, "x").__enter__()
     assert not path.exists()
+
+
+@pytest.mark.parametrize("name", ["out", "out.lmdb"])
+def test_packing_goes_on_without_a_child(folder: Path, tmp_path: Path, name: str) -> None:
+    """A child that a callback forks, and that leaves the pack by an error, takes nothing along."""
+    (tmp_path / "expected").mkdir()
+    fd.pack(folder, tmp_path / "expected" / name, shard_size=15_000)
+    parent, children = os.getpid(), []
+
+    def fork(*_: object) -> None:
+        if not children:
+            children.append(os.fork())
+            if os.getpid() != parent:
+                raise ZeroDivisionError
+
+    try:
+        fd.pack(folder, tmp_path / name, shard_size=15_000, progress=fork)
+    except ZeroDivisionError:
+        os._exit(7)
+    finally:
+        if os.getpid() != parent:
+            os._exit(1)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 7
+    assert _content(tmp_path / name) == _content(tmp_path / "expected" / name)
+
+
+def _content(path: Path) -> dict[str, bytes]:
+    files = path.iterdir() if path.is_dir() else [path]
+    return {file.name: file.read_bytes() for file in files}

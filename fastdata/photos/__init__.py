@@ -22,7 +22,7 @@ from fastdata.photos import camera, scene
 from fastdata.photos.crowd import Look
 from fastdata.photos.dice import TURN, Dice
 from fastdata.photos.motifs import BY_TONE, SHAPES, TEXTURES
-from fastdata.threads import Threads
+from fastdata.threads import Threads, check_count
 
 __all__ = ["MAX_CLASSES", "Photo", "class_names", "generate", "photo"]
 
@@ -95,8 +95,7 @@ def generate(
     threads = cores.available() if workers is None else workers
     if images < classes:
         raise OptionError(f"images must be at least one for each class ({classes}), found {images}")
-    if threads < 1:
-        raise OptionError(f"workers must be 1 or more, found {threads}")
+    check_count("workers", threads)
     _make_folders(root, names)
 
     def write(index: int) -> None:
