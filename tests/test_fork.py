@@ -127,7 +127,8 @@ def test_packing_goes_on_without_a_child(folder: Path, tmp_path: Path, name: str
     """A child that a callback forks, and that leaves the pack by an error, takes nothing along."""
     (tmp_path / "expected").mkdir()
     fd.pack(folder, tmp_path / "expected" / name, shard_size=15_000)
-    parent, children = os.getpid(), []
+    parent = os.getpid()
+    children: list[int] = []
 
     def fork(*_: object) -> None:
         if not children:
