@@ -223,8 +223,7 @@ def _end(queue: SimpleQueue[_Task | None], threads: list[threading.Thread]) -> N
 def _at_exit() -> None:
     """Let no thread compute while the interpreter and loaded libraries are taken down."""
     for owner in list(_OWNERS):
-        if owner.is_here():
-            owner.end_with_interpreter()
+        owner.end_with_interpreter()
     for thread, queue in list(_RUNNING.items()):
         if thread.is_alive():  # never so in a forked child
             queue.put(None)

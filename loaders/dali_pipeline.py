@@ -15,9 +15,10 @@ from fastdata.fill import Work
 from fastdata.loaders.dali_feed import Feeder, Reading
 from fastdata.loaders.dali_graph import Graph, feed
 from fastdata.loaders.dali_import import DALI
-from fastdata.loaders.dali_output import arrived, take_out
+from fastdata.loaders.dali_output import arrived, take_from, take_out
 from fastdata.loaders.pipeline import Planned
 from fastdata.streams import brief
+from fastdata.threads import Owner
 from fastdata.transfer import Arrived
 
 _DEADLINE = 600.0  # seconds, as fd.Loader has it
@@ -32,7 +33,7 @@ class _Begun:
     labels: torch.Tensor | None = None  # (views * N,) int64, once DALI has the images
 
 
-class DALIPipeline:
+class DALIPipeline(Owner):
     """Reads, decodes and crops the batches of a plan in their order, some ahead of the one in use.
 
     To :class:`fastdata.loaders.passes.Passes` it is what ``Pipeline`` is. Nothing is ever replaced:
@@ -66,6 +67,7 @@ class DALIPipeline:
             prefetch: Batches begun ahead of the one in use.
             where: The data set, for errors.
         """
+        super().__init__()
         self._dali = dali
         self._graph = graph
         self._feeder = feeder
@@ -128,6 +130,10 @@ class DALIPipeline:
             except RuntimeError:  # a bad image, after which it is of no use
                 pass
         self._pipe, self._in_step = None, True
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: keep DALI from taking down there, at the end, what has threads."""
+        self._kept = None if self._pipe is None else take_from(self._pipe)
 
     def release(self) -> None:
         """Let DALI go without waiting for it: at the interpreter's end its modules go first."""

@@ -174,14 +174,15 @@ class Passes(Owner):
                     self.next = (epoch + 1, 0)
                 yield made.pop()  # what the consumer lets go of is not kept here
         finally:
-            if number == self._number and left and self.is_here():
+            if number == self._number and left and not self._ending and self.is_here():
                 with self._turn:
                     self._pipeline.discard()
 
     def end_with_interpreter(self) -> None:
         """Wait until no daemon thread is at a batch, and let none begin another."""
         self._ending = True
-        self._turn.acquire(timeout=_END)
+        if self.is_here():
+            self._turn.acquire(timeout=_END)
 
     def _next(self, number: int, begin: tuple[int, int] | None) -> tuple[Planned, Batch]:
         """The next batch of pass ``number``, which is to begin at an epoch and position."""

@@ -22,13 +22,14 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
     "threads": {"transform": transforms.invert},
     "processes": {"transform": transforms.invert, "workers": 2},
+    "dali": {},
 }
 
 
 class Child:
     """What a forked child may do to a loader that it inherits, before it ends as programs do."""
 
-    def __init__(self, loader: fd.Loader, batches: Iterator[fd.Batch]) -> None:
+    def __init__(self, loader: fd.Loader | fd.DALILoader, batches: Iterator[fd.Batch]) -> None:
         """Only the child refers to the two, so that it can let go of them."""
         self.loader = loader
         self.batches = batches
@@ -93,7 +94,8 @@ def _wait(process: int) -> None:
 
 def main(path: str, kind: str) -> None:
     """Fork children of each sort in the midst of a pass, which stays whole."""
-    loader = fd.Loader(path, 8, crop=fd.RandomResizedCrop(64), threads=2, **_OPTIONS[kind])
+    make = fd.DALILoader if kind == "dali" else fd.Loader
+    loader = make(path, 8, crop=fd.RandomResizedCrop(64), threads=2, **_OPTIONS[kind])
     batches = iter(loader)
     seen = 0
     for _ in range(_POINTS):

@@ -21,7 +21,7 @@ _LIMIT = 120.0  # seconds; it only ends what hangs
 def _program(code: str, *args: object) -> subprocess.CompletedProcess[str]:
     """Run a program to its end."""
     return subprocess.run(
-        [sys.executable, "-c", code, *map(str, args)],
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code, *map(str, args)],
         check=False,
         capture_output=True,
         text=True,
@@ -110,6 +110,25 @@ def test_closed_by_a_signal_handler(shards: Path, monkeypatch: pytest.MonkeyPatc
 
     with pytest.raises(OptionError, match="closed"):
         next(iter(loader))
+
+
+_LEFT_OPEN = """
+import os, sys
+import fastdata as fd
+
+loader = fd.Loader(sys.argv[1], 4, crop=fd.RandomResizedCrop(64), threads=2)
+batches = iter(loader)
+next(batches)
+if child := os.fork():
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_loader_that_is_left_open(shards: Path) -> None:
+    """A program, and a child of it, may end in the midst of a pass: nothing is printed."""
+    done = _program(_LEFT_OPEN, shards)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 _DAEMON = """
