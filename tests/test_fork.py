@@ -36,6 +36,7 @@ def _packed(root: Path, extension: str) -> Path:
     return root / "packed"
 
 
+@pytest.mark.timeout(300)  # many children, each of which has torch to take down
 @pytest.mark.parametrize(
     ("extension", "kind"),
     [("jpg", "plain"), ("jpg", "processes"), ("jpg", "dali"), ("png", "plain"), ("png", "threads")],
