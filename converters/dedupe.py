@@ -3,12 +3,12 @@
 import hashlib
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 
 from fastdata.converters.listing import Listing, Skipped
+from fastdata.threads import Threads
 
 _STEP = 1024  # files whose hashes are awaited together
 
@@ -39,7 +39,7 @@ def _digests(listing: Listing, workers: int) -> Iterator[tuple[int, bytes]]:
     """Hash of each file that shares its size, in order; empty where it cannot be read."""
     _, groups, counts = np.unique(listing.sizes, return_inverse=True, return_counts=True)
     places = np.flatnonzero(counts[groups] > 1).tolist()
-    with ThreadPoolExecutor(workers, thread_name_prefix="fastdata-hash") as pool:
+    with Threads(workers, "fastdata-hash") as pool:
         for start in range(0, len(places), _STEP):
             some = places[start : start + _STEP]
             yield from zip(some, pool.map(lambda i: _digest(listing, i), some), strict=True)

@@ -5,7 +5,6 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -38,6 +37,7 @@ from fastdata.manifest import (
     Stored,
     fingerprint,
 )
+from fastdata.threads import Threads
 
 NO_LABEL = f".cls holds no number below {CLASSES}"
 
@@ -230,7 +230,7 @@ class _Indexer:
 
     def _each(self, work: Callable[[Path], _T]) -> Iterator[_T]:
         """Work on every tar on several threads; the results come in order."""
-        pool = ThreadPoolExecutor(cores.available())
+        pool = Threads(cores.available(), "fastdata-index")
         try:
             yield from pool.map(work, self._paths)
         finally:

@@ -23,6 +23,7 @@ from fastdata.errors import DestinationError, SourceError
 from fastdata.files import write_atomically
 from fastdata.manifest import Manifest, Options, Stored, fingerprint
 from fastdata.probe import EXTENSIONS, FORMATS
+from fastdata.threads import Owner
 
 Progress = Callable[[int, int, int, int], object]
 """Called with samples done, bytes done, samples in all and bytes in all; skipped ones count."""
@@ -68,7 +69,7 @@ class Guard:
         ) from error
 
 
-class Job:
+class Job(Owner):
     """Packs a listing into a destination.
 
     Attributes:
@@ -92,6 +93,7 @@ class Job:
         strict: bool,
         progress: Progress | None,
     ) -> None:
+        super().__init__()
         self.listing = listing
         self.target = target
         self.options = options
@@ -131,6 +133,8 @@ class Job:
             with self.guard:
                 return self._finish(writer)
         except BaseException:
+            if not self.is_here():  # a child, forked by a callback, that ends
+                raise
             # What went wrong first is what the user must read.
             with suppress(Exception):
                 writer.sink.join()  # a shard that only waits to be written is worth it

@@ -22,6 +22,7 @@ from fastdata.errors import DestinationError, OptionError, SourceError
 from fastdata.limits import MAX_PIXELS
 from fastdata.mounts import network_file_system
 from fastdata.probe import core
+from fastdata.threads import check_count
 
 __all__ = ["Choice", "PackPlan", "PackReport", "estimate_pack", "pack", "parse_size"]
 
@@ -233,8 +234,8 @@ def _coding(choice: Choice) -> Coding:
 
 def _listing(src: AnySource, choice: Choice, room: Path | None = None) -> Listing:
     workers = choice.get("workers")
-    if workers is not None and workers < 1:
-        raise OptionError(f"workers must be 1 or more, found {workers}")
+    if workers is not None:
+        check_count("workers", workers)
     return list_source(
         src,
         kind=choice.get("kind"),

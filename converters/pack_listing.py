@@ -15,9 +15,10 @@ from fastdata.converters.job import Job, Progress
 from fastdata.converters.listing import Listing, Skipped
 from fastdata.converters.pace import Limit
 from fastdata.converters.source_records import RecordListing
-from fastdata.errors import DestinationError, OptionError, SourceError
+from fastdata.errors import DestinationError, SourceError
 from fastdata.files import Lock
 from fastdata.manifest import Manifest
+from fastdata.threads import check_count
 
 
 @dataclass(frozen=True)
@@ -105,8 +106,7 @@ def pack_listing(
         "shuffle": shuffle,
     }
     threads = cores.available() if workers is None else workers
-    if threads < 1:
-        raise OptionError(f"workers must be 1 or more, found {workers}")
+    check_count("workers", threads)
     target = destination(_resolved(Path(dst)))
     _refuse_overlap(listing, target.path)
     if strict and listing.skipped:
@@ -180,7 +180,7 @@ def _pack_locked(job: Job, *, overwrite: bool) -> Manifest:
         with _lock(job):
             return _pack_alone(job, overwrite=overwrite)
     except BaseException:
-        if created:
+        if created and job.is_here():
             with suppress(OSError):  # whole shards stay, and with them the folder
                 target.path.rmdir()
         raise
@@ -212,6 +212,7 @@ def _pack_alone(job: Job, *, overwrite: bool) -> Manifest:
             noted = job.target.prepare(mark, overwrite=overwrite)
         return job.run(noted)
     except BaseException:
-        with suppress(OSError):
-            job.target.give_up()
+        if job.is_here():
+            with suppress(OSError):
+                job.target.give_up()
         raise

@@ -5,7 +5,7 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import NamedTuple
 
 from fastdata.checksum import crc32c
@@ -14,6 +14,7 @@ from fastdata.converters.listing import Listing, Skipped
 from fastdata.errors import DecodeError, SourceError
 from fastdata.memory import never
 from fastdata.probe import EXTENSIONS, ImageInfo
+from fastdata.threads import Threads
 
 # What may be read ahead of the writer: enough files to keep threads busy while the writer syncs a
 # shard, few enough bytes for a small machine.
@@ -66,7 +67,7 @@ def read_all(
     pending: deque[tuple[int, int, Future[Loaded | Skipped]]] = deque()
     ahead = 0
     stop = threading.Event()
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="fastdata-read")
+    pool = Threads(workers, "fastdata-read")
     try:
         with warnings.catch_warnings():
             # of odd metadata; what is wrong with pixels, Pillow raises

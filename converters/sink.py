@@ -5,10 +5,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from fastdata.threads import Owner, start
+
 _MOST_BYTES = 64 << 20  # handed over and not yet written
 
 
-class Sink:
+class Sink(Owner):
     """Runs callables one after the other on a thread of its own.
 
     After one has raised, no other is run, and its exception comes out of the next call.
@@ -21,6 +23,7 @@ class Sink:
     """
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
+        super().__init__()
         self.waited = 0.0
         self._most_bytes = most_bytes
         self._bytes = 0
@@ -39,14 +42,15 @@ class Sink:
 
         Raises:
             BaseException: What an earlier callable raised, as it is.
+            ThreadError: The thread cannot be started.
         """
+        self.require_here()
         with self._changed:
             self._wait(lambda: not self._bytes or self._bytes + size <= self._most_bytes)
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="fastdata-write", daemon=True
-                )
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="fastdata-write", daemon=True)
+                start(thread)
+                self._thread = thread
             self._queue.append((function, size))
             self._bytes += size
             self._changed.notify_all()
@@ -57,11 +61,14 @@ class Sink:
         Raises:
             BaseException: What a callable raised, as it is.
         """
+        self.require_here()
         with self._changed:
             self._wait(lambda: not self._queue)
 
     def close(self) -> None:
         """End the thread once the callable that is running returns; what waits is dropped."""
+        if not self.is_here():
+            return
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -3,7 +3,6 @@
 import hashlib
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from fastdata.files import open_regular, temporary
 from fastdata.lmdb_file import LMDBFile, check_seal, open_file, read_catalog, read_manifest
 from fastdata.lmdb_format import CATALOG_KEY, FIRST, PAGE, part_key, sample_key
 from fastdata.manifest import REPORT_NAME, Manifest, Shard
+from fastdata.threads import Threads
 
 _THREADS = 4
 
@@ -97,7 +97,7 @@ class _Verifier:
     def _check_groups(self, manifest: Manifest) -> Iterator[tuple[int, bool]]:
         """Yield the end of each group, and whether its pages are as they were packed."""
         ends = list(accumulate((group.bytes for group in manifest.shards), initial=FIRST * PAGE))
-        pool = ThreadPoolExecutor(min(_THREADS, cores.available()))
+        pool = Threads(min(_THREADS, cores.available()), "fastdata-verify")
         try:
             with open_regular(self._file.path) as fd:
                 sizes = [group.bytes for group in manifest.shards]

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from fastdata.converters.problems import (
 from fastdata.errors import CatalogError, NotADatasetError, ShardError
 from fastdata.files import open_regular
 from fastdata.manifest import CATALOG_NAME, FILE_NAME, LOCK_NAME, MARK_NAME, REPORT_NAME
+from fastdata.threads import Threads
 
 _THREADS = 4  # SHA-256 in so many threads is as fast as disks are
 
@@ -83,7 +83,7 @@ class _Verifier:
             self._progress("verify", done, total)
 
     def _check_all(self, parts: list[Part]) -> Iterator[tuple[int, list[Problem]]]:
-        pool = ThreadPoolExecutor(min(_THREADS, cores.available()))
+        pool = Threads(min(_THREADS, cores.available()), "fastdata-verify")
         try:
             yield from pool.map(self._check_part, parts)
         finally:

@@ -1,11 +1,16 @@
 // The Python module fastdata._core: convert, release the GIL, call one function.
 
+#include <atomic>
 #include <exception>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <utility>
+
+#include <pthread.h>
+#include <unistd.h>
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -21,6 +26,7 @@
 #include "jpeg_library.h"
 #include "jpeg_transcode.h"
 #include "lmdb_values.h"
+#include "process.h"
 #include "worker_pool.h"
 
 namespace nb = nanobind;
@@ -38,6 +44,44 @@ using Column = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Pixels = nb::ndarray<uint8_t, nb::shape<-1, -1, -1, 3>, nb::c_contig, nb::device::cpu>;
 using Image = nb::ndarray<const uint8_t, nb::shape<-1, -1, 3>, nb::c_contig, nb::device::cpu>;
 using Names = std::vector<nb::bytes>;
+
+// How the interpreter ends: threads that come back from the core then never get its lock.
+struct Ending {
+    std::atomic<bool> begun{false};
+    std::atomic<int> returning{0};  // threads that look, or have looked in time
+    std::thread::id by;
+};
+Ending ending;
+
+// Lets other Python threads run for as long as it lives. A daemon thread that wants the interpreter's
+// lock when that has ended would have its stack unwound by CPython before 3.14, and nanobind's frames
+// on it end the process: it waits here instead, until the process is gone.
+class WithoutLock {
+  public:
+    WithoutLock() : state_(PyEval_SaveThread()) {}
+    ~WithoutLock() {
+        ending.returning++;
+        if (ending.begun && std::this_thread::get_id() != ending.by) {
+            ending.returning--;
+            for (;;) pause();
+        }
+        PyEval_RestoreThread(state_);
+        ending.returning--;
+    }
+    WithoutLock(const WithoutLock &) = delete;
+    WithoutLock &operator=(const WithoutLock &) = delete;
+
+  private:
+    PyThreadState *state_;
+};
+
+// Returns once no thread but this one can come back from the core.
+void hold_threads() {
+    ending.by = std::this_thread::get_id();
+    ending.begun = true;
+    WithoutLock without_lock;
+    while (ending.returning > 0) std::this_thread::yield();
+}
 
 template <typename T>
 std::vector<T> copy(const Column<T> &column) {
@@ -61,7 +105,7 @@ JpegHeaderTuple probe_jpeg(const ByteView &data, int64_t max_pixels, int max_sca
                            int max_segments) {
     JpegHeader h;
     {
-        nb::gil_scoped_release release;
+        WithoutLock without_lock;
         h = read_jpeg_header(data.data(), data.size(), {max_pixels, max_scans, max_segments});
     }
     return {h.width, h.height, h.components, h.sampling, h.progressive, h.arithmetic,
@@ -73,7 +117,7 @@ std::tuple<nb::object, std::string, bool, bool> transcode_jpeg(
     bool damaged) {
     TranscodeResult result;
     {
-        nb::gil_scoped_release release;
+        WithoutLock without_lock;
         result = transcode(data.data(), data.size(), run_pixels,
                            {max_pixels, max_scans, max_segments},
                            damaged ? Tolerated::kDamage : Tolerated::kHarmless);
@@ -120,16 +164,17 @@ class Pool {
               threads, JpegLimits{max_pixels, max_scans, max_segments}, memory,
               libjpeg ? JpegWay::kSmallJpeg : JpegWay::kFastest)) {}
     ~Pool() {
-        nb::gil_scoped_release release;
+        WithoutLock without_lock;
         pool_.reset();
     }
     Pool(const Pool &) = delete;
     Pool &operator=(const Pool &) = delete;
 
     void submit(std::shared_ptr<Job> job) { pool_->submit(std::move(job)); }
+    size_t threads() const { return pool_->threads(); }
 
   private:
-    std::unique_ptr<WorkerPool> pool_;
+    OfThisProcess<WorkerPool> pool_;
 };
 
 // A job as Python holds it, with the memory that its threads write to. Its end waits for them:
@@ -137,22 +182,24 @@ class Pool {
 class Handle {
   public:
     Handle(std::shared_ptr<Job> job, Pixels memory)
-        : job_(std::move(job)), memory_(std::move(memory)) {}
+        : job_(std::make_unique<std::shared_ptr<Job>>(std::move(job))),
+          memory_(std::move(memory)) {}
     ~Handle() {
-        nb::gil_scoped_release release;
-        job_->cancel();
-        while (!job_->wait(60)) {
+        if (!job_.is_here()) return;
+        WithoutLock without_lock;
+        (*job_)->cancel();
+        while (!(*job_)->wait(60)) {
         }
     }
     Handle(const Handle &) = delete;
     Handle &operator=(const Handle &) = delete;
 
-    void cancel() { job_->cancel(); }
-    bool wait(double seconds) { return job_->wait(seconds); }
-    const std::map<size_t, RowFailure> &failures() const { return job_->failures(); }
+    void cancel() { (*job_)->cancel(); }
+    bool wait(double seconds) { return (*job_)->wait(seconds); }
+    const std::map<size_t, RowFailure> &failures() const { return (*job_)->failures(); }
 
   private:
-    std::shared_ptr<Job> job_;
+    OfThisProcess<std::shared_ptr<Job>> job_;
     Pixels memory_;
 };
 
@@ -192,7 +239,7 @@ void decode_here(const ByteView &data, const Table<int64_t, 4> &region,
                 cut.shape(0) == 1 && flip.size() == 1,
             "the crop plan and `out` must have one row");
     const CropItem item = item_of(0, region, scaled, cut, flip, out);
-    nb::gil_scoped_release release;
+    WithoutLock without_lock;
     Worker &worker = here({max_pixels, max_scans, max_segments});
     const Row row(worker);
     decode_crop(worker, {data.data(), data.size()}, item);
@@ -211,7 +258,7 @@ void resize_here(const Image &image, const Table<int64_t, 4> &region,
                 item.plan.source_height <= height && item.x <= width - item.plan.source_width &&
                 item.y <= height - item.plan.source_height,
             "the region must lie within the image");
-    nb::gil_scoped_release release;
+    WithoutLock without_lock;
     ResizeScratch scratch;
     const SourceWindow window = needed(item.plan);
     const uint8_t *first = image.data() + ((item.y + window.y0) * width + item.x + window.x0) * 3;
@@ -222,7 +269,7 @@ std::tuple<nb::object, int, int> cut_jpeg(const ByteView &data, int x0, int y0, 
                                           int64_t max_pixels, int max_scans, int max_segments) {
     const SmallJpeg *small;
     {
-        nb::gil_scoped_release release;
+        WithoutLock without_lock;
         small = here({max_pixels, max_scans, max_segments})
                     .decoder.cut(data.data(), data.size(), {x0, y0, x1, y1});
     }
@@ -297,17 +344,38 @@ void translate_read_error(const std::exception_ptr &error, void *) {
     }
 }
 
+void translate_no_thread_error(const std::exception_ptr &error, void *python_type) {
+    try {
+        std::rethrow_exception(error);
+    } catch (const NoThreadError &no_thread) {
+        PyErr_SetString(static_cast<PyObject *>(python_type), no_thread.what());
+    }
+}
+
 }  // namespace
 
 NB_MODULE(_core, m) {
+    // nanobind keeps what belongs to one interpreter.
+    if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0) {
+        throw nb::import_error("fastdata._core works in the main interpreter only");
+    }
+    // Daemon threads in the midst of a batch, and forked children, leave objects behind.
+    nb::set_leak_warnings(false);
+    pthread_atfork(nullptr, nullptr, [] { ending.returning = 0; });  // of threads a child lacks
     m.doc() = "Native core of fastdata; fastdata.probe.core() tells whether it is there.";
 
     // The module keeps the class alive for as long as the translator may need it.
-    nb::object decode_error = nb::module_::import_("fastdata.errors").attr("DecodeError");
+    nb::module_ errors = nb::module_::import_("fastdata.errors");
+    nb::object decode_error = errors.attr("DecodeError");
+    nb::object thread_error = errors.attr("ThreadError");
     m.attr("DecodeError") = decode_error;
+    m.attr("ThreadError") = thread_error;
     nb::register_exception_translator(translate_decode_error, decode_error.ptr());
+    nb::register_exception_translator(translate_no_thread_error, thread_error.ptr());
     nb::register_exception_translator(translate_read_error, nullptr);
 
+    m.def("hold_threads", &hold_threads,
+          "Let no other thread return from the core any more; to be called when the interpreter ends.");
     m.def("libjpeg_turbo_version", &libjpeg_turbo_version,
           "Return the version of the linked libjpeg-turbo, for example '3.1.0'.");
     m.def("probe_jpeg", &probe_jpeg, "data"_a.noconvert(), "max_pixels"_a, "max_scans"_a,
@@ -338,7 +406,7 @@ NB_MODULE(_core, m) {
           "in the image; None where there are no runs to leave out. Raise DecodeError.");
     m.def("crc32c",
           [](const ByteView &data) {
-              nb::gil_scoped_release release;
+              WithoutLock without_lock;
               return crc32c(data.data(), data.size());
           },
           "data"_a.noconvert(), nb::sig("def crc32c(data: bytes | memoryview) -> int"),
@@ -388,7 +456,7 @@ NB_MODULE(_core, m) {
     nb::class_<Handle>(m, "Job",
                        "A batch that is being worked on; its end waits until nothing touches it.")
         .def("cancel", &Handle::cancel, "Start no further row.")
-        .def("wait", &Handle::wait, "seconds"_a, nb::call_guard<nb::gil_scoped_release>(),
+        .def("wait", &Handle::wait, "seconds"_a, nb::call_guard<WithoutLock>(),
              "Wait until no thread touches the batch; False if that takes longer.")
         .def("failures", &failures,
              nb::sig("def failures(self) -> list[tuple[int, int, bytes]]"),
@@ -404,6 +472,8 @@ NB_MODULE(_core, m) {
                      "gives the same pixels, to compare with.")
         .def(nb::init<int, int64_t, int, int, size_t, bool>(), "threads"_a, "max_pixels"_a,
              "max_scans"_a, "max_segments"_a, "memory"_a, "libjpeg"_a = false)
+        .def_prop_ro("threads", &Pool::threads,
+                     "Threads that the system started, perhaps fewer than were asked for.")
         .def("fill", &fill, "source"_a, "crcs"_a, "places"_a, "sizes"_a, "regions"_a, "scaled"_a,
              "cut"_a, "flip"_a, "out"_a.noconvert(), "keep_going"_a,
              "Decode the crops at `places` of a batch into `out`, which the job keeps alive and the "

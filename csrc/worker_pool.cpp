@@ -62,8 +62,18 @@ void Job::fail(size_t row, RowError kind, const char *message) {
 }
 
 WorkerPool::WorkerPool(int threads, const JpegLimits &limits, size_t memory, JpegWay way)
-    : limits_(limits), way_(way), budget_(memory) {
-    for (int i = 0; i < threads; i++) threads_.emplace_back([this] { run(); });
+    : budget_(memory) {
+    threads_.reserve(size_t(threads));
+    while (threads_.size() < size_t(threads)) {
+        try {
+            // made here, as an exception in a thread would end the process
+            auto worker = std::make_unique<Worker>(limits, way, &budget_);
+            threads_.emplace_back([this, worker = std::move(worker)] { run(*worker); });
+        } catch (const std::exception &error) {
+            if (threads_.empty()) throw NoThreadError(error.what());
+            return;
+        }
+    }
 }
 
 WorkerPool::~WorkerPool() {
@@ -84,8 +94,7 @@ void WorkerPool::submit(std::shared_ptr<Job> job) {
     work_.notify_all();
 }
 
-void WorkerPool::run() {
-    Worker worker(limits_, way_, &budget_);
+void WorkerPool::run(Worker &worker) {
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
         work_.wait(lock, [this] { return stop_ || !queue_.empty(); });

@@ -89,9 +89,15 @@ class Job {
     std::map<size_t, RowFailure> failures_;
 };
 
+class NoThreadError : public std::runtime_error {
+  public:
+    using std::runtime_error::runtime_error;
+};
+
 class WorkerPool {
   public:
-    // Images that need much memory share `memory` bytes of it.
+    // Starts as many threads as the system allows, if not all. Images that need much memory share
+    // `memory` bytes of it. Throws NoThreadError where it allows none.
     WorkerPool(int threads, const JpegLimits &limits, size_t memory,
                JpegWay way = JpegWay::kFastest);
     // Cancels what is under way and joins the threads.
@@ -103,11 +109,11 @@ class WorkerPool {
     // on with the next.
     void submit(std::shared_ptr<Job> job);
 
-  private:
-    void run();
+    size_t threads() const { return threads_.size(); }
 
-    JpegLimits limits_;
-    JpegWay way_;
+  private:
+    void run(Worker &worker);
+
     MemoryBudget budget_;
     std::mutex mutex_;
     std::condition_variable work_;

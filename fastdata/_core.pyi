@@ -9,6 +9,11 @@ import numpy
 from numpy.typing import NDArray
 
 
+def hold_threads() -> None:
+    """
+    Let no other thread return from the core any more; to be called when the interpreter ends.
+    """
+
 def libjpeg_turbo_version() -> str:
     """Return the version of the linked libjpeg-turbo, for example '3.1.0'."""
 
@@ -105,6 +110,10 @@ class WorkerPool:
     """
 
     def __init__(self, threads: int, max_pixels: int, max_scans: int, max_segments: int, memory: int, libjpeg: bool = False) -> None: ...
+
+    @property
+    def threads(self) -> int:
+        """Threads that the system started, perhaps fewer than were asked for."""
 
     def fill(self, source: ByteSource, crcs: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], places: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], regions: Annotated[NDArray[numpy.int64], dict(shape=(None, 4), order='C', device='cpu', writable=False)], scaled: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], cut: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], flip: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None, 3), order='C', device='cpu')], keep_going: bool) -> Job:
         """

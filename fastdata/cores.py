@@ -6,10 +6,11 @@ import os
 import time
 import zlib
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
 from typing import NamedTuple
+
+from fastdata.threads import Threads
 
 CGROUP = Path("/sys/fs/cgroup")
 OWN = Path("/proc/self/cgroup")
@@ -65,14 +66,16 @@ def free(most: int) -> float:
     """
     best = 0.0
     try:
-        with ThreadPoolExecutor(most, thread_name_prefix="fastdata-cores") as pool:
+        with Threads(most, "fastdata-cores") as pool:
+            if pool.start() < most:  # then nothing is known
+                return float(most)
             for _ in range(_TRIES):
                 spins = list(pool.map(_spin, [Barrier(most, timeout=_LATEST)] * most))
                 seconds = max(spin.end for spin in spins) - min(spin.start for spin in spins)
                 best = max(best, sum(spin.used for spin in spins) / seconds)
                 if best > most - 0.5:
                     break
-    except RuntimeError:  # some threads could not be started: then nothing is known
+    except RuntimeError:  # not even one could be started, or all of them did not meet
         return float(most)
     return best
 

@@ -15,6 +15,7 @@
     |-- StateError           a state or checkpoint that does not fit                 (ValueError)
     |-- DecodeError          one image that cannot be decoded                      (ValueError)
     |-- DeviceError          a batch that a device has no room for, or cannot get (RuntimeError)
+    |-- ThreadError          no thread, or no process, can be started            (RuntimeError)
     |-- TransformError       the user's transform fails, or its process died     (RuntimeError)
     |-- StalledError         a batch that does not arrive                          (TimeoutError)
     |-- RankError            another rank of a training run is gone                (RuntimeError)
@@ -82,6 +83,10 @@ class DecodeError(FastdataError, ValueError):
 
 class DeviceError(FastdataError, RuntimeError):
     """A batch cannot be page-locked, copied to its device, or held there."""
+
+
+class ThreadError(FastdataError, RuntimeError):
+    """The system lets the process start no thread, or no further process."""
 
 
 class TransformError(FastdataError, RuntimeError):

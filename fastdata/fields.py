@@ -1,7 +1,7 @@
 """What else belongs to a batch, read beside its images: fields as bytes, and masks cut alike."""
 
 from collections.abc import Collection
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from fastdata.limits import MAX_PIXELS
 from fastdata.native import Failures
 from fastdata.source import Source
 from fastdata.targets import Mask, crop_mask, decode_mask
+from fastdata.threads import Threads
 
 _AT_ONCE = 4  # parts that a batch is read in
 
@@ -61,7 +62,7 @@ class FieldReader:
         self._mask = mask
         self._wanted = wanted
         self._max_pixels = max_pixels
-        self._threads = ThreadPoolExecutor(threads, "fastdata-fields")
+        self._threads = Threads(threads, "fastdata-fields")
 
     def submit(self, work: Work, count: int, masks: Mask | None) -> "Fields":
         """Begin to read the fields of a batch; returns at once.

@@ -313,6 +313,7 @@ class Lock:
         self._path = path
         self._what = what
         self._fd = -1
+        self._process = -1
 
     def __enter__(self) -> Self:
         """Take the lock.
@@ -330,7 +331,7 @@ class Lock:
         except BaseException:
             self._folder.close()
             raise
-        self._fd = fd
+        self._fd, self._process = fd, os.getpid()
         try:
             os.ftruncate(fd, 0)
             os.write(fd, f"{os.getpid()}\n".encode())
@@ -348,10 +349,14 @@ class Lock:
         self.release()
 
     def release(self) -> None:
-        """Remove the file, then free the lock: in the other order it could be another's file."""
+        """Remove the file, then free the lock: in the other order it could be another's file.
+
+        In a forked child the lock is still its parent's.
+        """
         fd, self._fd = self._fd, -1
         try:
-            self._folder.remove(self._path.name)
+            if os.getpid() == self._process:
+                self._folder.remove(self._path.name)
         finally:
             self._folder.close()
             os.close(fd)

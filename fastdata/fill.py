@@ -11,7 +11,7 @@ waits for the batch, with the key of its sample.
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -24,6 +24,7 @@ from fastdata.limits import MAX_PIXELS
 from fastdata.native import Failures, NativeDecoder, NativeJob, Places
 from fastdata.probe import FORMATS, core, probe
 from fastdata.source import Ids, Source
+from fastdata.threads import Threads
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -156,8 +157,8 @@ class Filler:
             if native is None
             else NativeDecoder(native, source, threads, max_pixels=max_pixels)
         )
-        self._batches = ThreadPoolExecutor(ahead, thread_name_prefix="fastdata-batch")
-        self._samples = ThreadPoolExecutor(threads, thread_name_prefix="fastdata-decode")
+        self._batches = Threads(ahead, "fastdata-batch")
+        self._samples = Threads(threads, "fastdata-decode")
 
     def submit(self, work: Work, out: Pixels) -> Filling:
         """Begin to fill a batch; returns at once.

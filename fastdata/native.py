@@ -13,6 +13,7 @@ from fastdata.errors import DecodeError, FastdataError, SampleError, ShardError
 from fastdata.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS
 from fastdata.probe import core
 from fastdata.source import Ids, Source
+from fastdata.threads import warn_of_fewer
 
 Places = npt.NDArray[np.int64]
 Failures = dict[int, BaseException]
@@ -61,11 +62,17 @@ class NativeDecoder:
         *,
         max_pixels: int = MAX_PIXELS,
     ) -> None:
-        """Start the threads; they end with this object. Larger images are refused."""
+        """Start the threads; they end with this object. Larger images are refused.
+
+        Raises:
+            ThreadError: The system allows none.
+        """
         self._source = source
         self._core = native
         limits = max_pixels, MAX_SCANS, MAX_SEGMENTS
         self._pool = native.WorkerPool(threads, *limits, memory.share())
+        if self._pool.threads < threads:
+            warn_of_fewer(self._pool.threads, threads)
 
     def encoded(self, ids: Ids, rows: npt.NDArray[Any]) -> Any:
         """Where the encoded bytes of N samples are, for :meth:`load` and :meth:`fill`."""

@@ -1,7 +1,7 @@
 """A stage behind decoding: the user's own function over each image."""
 
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from queue import SimpleQueue
 
 import numpy as np
@@ -11,6 +11,7 @@ from fastdata.errors import TransformError
 from fastdata.fill import ALL, Filling, Fills, Pixels, Work
 from fastdata.native import Failures
 from fastdata.source import Source
+from fastdata.threads import Threads
 from fastdata.workers import Transform, Workers
 
 _LOOK = 0.2  # seconds between looks at a decoding batch, whose end wakes the waiter by itself
@@ -63,7 +64,7 @@ class TransformFiller:
         self._slots: SimpleQueue[int] = SimpleQueue()
         for slot in range(ahead):
             self._slots.put(slot)
-        self._batches = ThreadPoolExecutor(ahead, "fastdata-stage")  # as many as slots
+        self._batches = Threads(ahead, "fastdata-stage")  # as many as slots
 
     def submit(self, work: Work, out: Pixels) -> Filling:
         """Begin to fill a batch; see :meth:`fastdata.fill.Filler.submit`."""

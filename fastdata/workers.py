@@ -15,7 +15,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from multiprocessing.connection import Connection
 from typing import Any
@@ -23,8 +22,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastdata.errors import OptionError, TransformError
+from fastdata.errors import OptionError, ThreadError, TransformError
 from fastdata.files import above_standard
+from fastdata.threads import Owner, Threads
 
 Pixels = npt.NDArray[np.uint8]
 Transform = Callable[[Pixels, int], Any]
@@ -34,7 +34,7 @@ _END = 5.0  # seconds that a killed process may take to be gone
 _PIECES = 4  # parts of a batch for each worker, so that one slow part does not hold up all
 
 
-class Workers:
+class Workers(Owner):
     """Threads that apply a function to rows of images, by themselves or through a process each.
 
     Attributes:
@@ -59,7 +59,9 @@ class Workers:
 
         Raises:
             OptionError: The function cannot be sent to a process.
+            ThreadError: The system allows no further process.
         """
+        super().__init__()
         self.arena: Pixels | None = None
         self._transform = transform
         self._idle: queue.SimpleQueue[_Process] = queue.SimpleQueue()
@@ -68,10 +70,14 @@ class Workers:
             memory = _SharedMemory(int(np.prod(room)))
             self.arena = np.frombuffer(memory.map, np.uint8).reshape(room)
             self._memory = memory
-            for _ in range(processes):
-                self._processes.append(_Process(transform, memory, room[2:]))
-                self._idle.put(self._processes[-1])
-        self._threads = ThreadPoolExecutor(processes or threads, "fastdata-transform")
+            try:
+                for _ in range(processes):
+                    self._processes.append(_Process(transform, memory, room[2:]))
+                    self._idle.put(self._processes[-1])
+            except BaseException:
+                self._kill()
+                raise
+        self._threads = Threads(processes or threads, "fastdata-transform")
         self._pieces = _PIECES * (processes or threads)
 
     def apply(self, pixels: Pixels, rows: Sequence[int], seeds: Sequence[int]) -> dict[int, str]:
@@ -97,9 +103,18 @@ class Workers:
 
     def close(self) -> None:
         """End threads and processes; a function under way in a process is not waited for."""
+        if self.is_here():
+            self._kill()
+            self._threads.shutdown(wait=True, cancel_futures=True)
+
+    def leave_to_parent(self) -> None:
+        """Let a forked child know nothing of the processes, which are its parent's."""
+        for process in self._processes:
+            process.leave_to_parent()
+
+    def _kill(self) -> None:
         for process in self._processes:
             process.kill()
-        self._threads.shutdown(wait=True, cancel_futures=True)
 
     def _part(self, pixels: Pixels, rows: Sequence[int], seeds: Sequence[int]) -> dict[int, str]:
         if self.arena is None:
@@ -145,6 +160,11 @@ class _Process:
         )
         try:
             self._process.start()
+        except OSError as error:
+            raise ThreadError(
+                f"a worker process cannot be started: {error}; ask for fewer workers, or raise the "
+                "limit (ulimit -u, a container's pids)"
+            ) from error
         except Exception as error:  # pickle raises whatever the object's methods raise
             raise OptionError(
                 f"transform cannot be sent to a worker process: {error}; "
@@ -168,6 +188,11 @@ class _Process:
                 "was it killed, or out of memory?"
             ) from error
         return dict(failed)
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: it is no child of this one, which must not keep its pipe open."""
+        multiprocessing.process._children.discard(self._process)  # type: ignore[attr-defined]  # noqa: SLF001
+        self._pipe.close()
 
     def kill(self) -> None:
         """End it at once."""

@@ -1,8 +1,6 @@
 """What loaders of batches have in common, however their batches are filled."""
 
-import os
-import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
@@ -10,7 +8,6 @@ from fastdata.batch import Augment, Batch
 from fastdata.batches import BatchPlan
 from fastdata.crop import Crop
 from fastdata.epochs import Epochs
-from fastdata.errors import OptionError
 from fastdata.loaders.finish import Finish
 from fastdata.loaders.passes import Passes, Stage
 from fastdata.loaders.ranks import check_same, rank_and_world_size
@@ -63,10 +60,8 @@ class BatchLoader:
             {"crop": repr(crop), "flip": flip, "views": views},
             Finish(source, views, augment),
         )
-        self._closed = False
-        self._process = os.getpid()
         # threads end with the last of the loader and its passes
-        weakref.finalize(self._passes, release)
+        self._passes.when_gone(release)
 
     def __len__(self) -> int:
         """Batches in a full pass, the same on every rank."""
@@ -81,6 +76,11 @@ class BatchLoader:
     def replaced(self) -> int:
         """Bad samples that this rank has replaced so far."""
         return self._pipeline.replaced
+
+    @property
+    def quarantined(self) -> Sequence[Mapping[str, object]]:
+        """Those samples, as the quarantine file lists them: key, error, and what came instead."""
+        return self._pipeline.quarantined
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the pass that begins next."""
@@ -111,11 +111,13 @@ class BatchLoader:
         self._passes.load_state_dict(state_dict, override)
 
     def __iter__(self) -> Iterator[Batch]:
-        """Begin a pass; it ends the one before it."""
-        if self._closed:
-            raise OptionError("this loader was closed; make a new one")
-        if self._process != os.getpid():
-            raise OptionError("a loader's threads do not survive a fork; make it in the child")
+        """Begin a pass; it ends the one before it.
+
+        Raises:
+            OptionError: The loader was closed, or this is a forked child of the process that made
+                it.
+        """
+        self._passes.require_open()
         check_same(self._ranks)
         return self._passes.begin()
 
@@ -124,11 +126,14 @@ class BatchLoader:
         raise TypeError("iterate over a loader itself, not a DataLoader of it; see fastdata.open")
 
     def close(self) -> None:
-        """End the threads and release the files. Batches that were handed out stay valid."""
-        self._closed = True
-        self._passes.end()
-        self._pipeline.close()
-        self.source.close()
+        """End the threads and release the files. Batches that were handed out stay valid.
+
+        Any thread may call it: where another one waits in ``next()``, that raises ``OptionError``.
+        In a forked child nothing happens, as the threads are not the child's.
+        """
+        if self._passes.is_here():
+            self._passes.close()
+            self.source.close()
 
     def __reduce__(self) -> NoReturn:
         """Threads and buffers cannot be sent."""

@@ -4,6 +4,7 @@ import torch
 
 from fastdata.errors import OptionError
 from fastdata.limits import check_max_pixels
+from fastdata.threads import MOST, check_count
 from fastdata.workers import Transform
 
 
@@ -32,10 +33,12 @@ def check_options(
         raise OptionError(f"on_error must be 'raise' or 'replace', found {on_error!r}")
     if not dtype.is_floating_point:
         raise OptionError(f"dtype must be a floating-point type, found {dtype}")
-    if workers < 0 or (workers and transform is None):
-        raise OptionError(f"workers must be 0, or more for a transform to run in, found {workers}")
-    if threads is not None and threads < 1:
-        raise OptionError(f"threads must be 1 or more, found {threads}")
-    if prefetch < 0:
-        raise OptionError(f"prefetch must be 0 or more, found {prefetch}")
+    if not 0 <= workers <= MOST or (workers and transform is None):
+        raise OptionError(
+            f"workers must be 0, or up to {MOST} for a transform to run in, found {workers}"
+        )
+    if threads is not None:
+        check_count("threads", threads)
+    if not 0 <= prefetch <= MOST:
+        raise OptionError(f"prefetch must be from 0 to {MOST}, found {prefetch}")
     check_max_pixels(max_pixels)

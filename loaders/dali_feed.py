@@ -1,6 +1,6 @@
 """What DALI is fed with: encoded bytes, read ahead of time, and where their crops lie."""
 
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from fastdata.loaders.dali_plan import Placement, place
 from fastdata.native import cut_runs
 from fastdata.probe import probe
 from fastdata.source import Source
+from fastdata.threads import Threads
 
 _CHUNK = 16  # samples that one thread reads at a time
 _JPEG = b"\xff\xd8\xff"
@@ -105,7 +106,7 @@ class Feeder:
         self._seed = seed
         self._cut = cut
         self._max_pixels = max_pixels
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="fastdata-dali")
+        self._threads = Threads(threads, "fastdata-dali")
 
     def submit(self, work: Work) -> Reading:
         """Begin to read a batch; returns at once."""

@@ -10,14 +10,15 @@ import numpy as np
 import torch
 
 from fastdata.epochs import augmentation_keys
-from fastdata.errors import DecodeError, StalledError
+from fastdata.errors import DecodeError, OptionError, StalledError
 from fastdata.fill import Work
 from fastdata.loaders.dali_feed import Feeder, Reading
 from fastdata.loaders.dali_graph import Graph, feed
 from fastdata.loaders.dali_import import DALI
-from fastdata.loaders.dali_output import arrived, take_out
+from fastdata.loaders.dali_output import arrived, take_from, take_out
 from fastdata.loaders.pipeline import Planned
 from fastdata.streams import brief
+from fastdata.threads import Owner
 from fastdata.transfer import Arrived
 
 _DEADLINE = 600.0  # seconds, as fd.Loader has it
@@ -32,11 +33,15 @@ class _Begun:
     labels: torch.Tensor | None = None  # (views * N,) int64, once DALI has the images
 
 
-class DALIPipeline:
+class DALIPipeline(Owner):
     """Reads, decodes and crops the batches of a plan in their order, some ahead of the one in use.
 
-    To :class:`fastdata.loaders.passes.Passes` it is what ``Pipeline`` is.
+    To :class:`fastdata.loaders.passes.Passes` it is what ``Pipeline`` is. Nothing is ever replaced:
+    DALI ends at a bad sample.
     """
+
+    replaced = 0
+    quarantined = ()
 
     def __init__(
         self,
@@ -62,6 +67,7 @@ class DALIPipeline:
             prefetch: Batches begun ahead of the one in use.
             where: The data set, for errors.
         """
+        super().__init__()
         self._dali = dali
         self._graph = graph
         self._feeder = feeder
@@ -74,11 +80,7 @@ class DALIPipeline:
         self._begun: deque[_Begun] = deque()
         self._pipe: Any = None
         self._in_step = True  # what DALI was fed with is whole batches
-
-    @property
-    def replaced(self) -> int:
-        """DALI ends at a bad sample."""
-        return 0
+        self.stopped = False
 
     def next_is(self, epoch: int, start: int) -> bool:
         """Whether the next batch was begun already and is the one at this place."""
@@ -129,6 +131,10 @@ class DALIPipeline:
                 pass
         self._pipe, self._in_step = None, True
 
+    def leave_to_parent(self) -> None:
+        """In a forked child: keep DALI from taking down there, at the end, what has threads."""
+        self._kept = None if self._pipe is None else take_from(self._pipe)
+
     def release(self) -> None:
         """Let DALI go without waiting for it: at the interpreter's end its modules go first."""
         for batch in self._begun:
@@ -154,6 +160,8 @@ class DALIPipeline:
         """Wait until a batch is read, but not for ever."""
         end = time.monotonic() + _DEADLINE
         while not reading.wait(_LOOK):
+            if self.stopped:
+                raise OptionError("the loader was closed")
             if time.monotonic() > end:
                 raise StalledError(
                     f"{self._where}: no batch for {_DEADLINE:.0f} s; does the storage answer?"

@@ -14,12 +14,13 @@ from fastdata.crop import CenterCrop, RandomResizedCrop
 from fastdata.errors import DecodeError
 from fastdata.loaders.dali_graph import Graph
 from fastdata.loaders.dali_import import DALI
-from fastdata.loaders.dali_output import arrived, take_out
+from fastdata.loaders.dali_output import arrived, take_from, take_out
 from fastdata.loaders.dali_shards import UNREADABLE, Places, check_shards
 from fastdata.loaders.pipeline import Planned
 from fastdata.loaders.tar_reader import TarSource
 from fastdata.probe import EXTENSIONS
 from fastdata.streams import brief
+from fastdata.threads import Owner
 from fastdata.transfer import Arrived
 
 _EXTENSIONS = ";".join(sorted({*EXTENSIONS.values(), "jpeg", "tiff"} - set(UNREADABLE)))
@@ -92,7 +93,7 @@ class ReaderGraph:
         return dali.fn.resize(images, resize_shorter=self.crop.resize, **scaling)
 
 
-class ReaderPipeline:
+class ReaderPipeline(Owner):
     """Takes the batches of a rank out of DALI's reader.
 
     To :class:`fastdata.loaders.passes.Passes` it is what ``Pipeline`` is; of a planned batch it
@@ -100,6 +101,8 @@ class ReaderPipeline:
     """
 
     replaced = 0
+    quarantined = ()
+    stopped = False  # DALI waits where nobody can end it
 
     def __init__(
         self,
@@ -115,6 +118,7 @@ class ReaderPipeline:
             OptionError: They hold images of a format that DALI lacks.
             ShardError: One has no index.
         """
+        super().__init__()
         self._dali = dali
         self._graph = graph
         self._device = device
@@ -164,6 +168,10 @@ class ReaderPipeline:
         """End DALI's pipeline: its reader cannot be taken back to where a pass begins."""
         self._begun.clear()
         self._pipe = None
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: keep DALI from taking down there, at the end, what has threads."""
+        self._kept = None if self._pipe is None else take_from(self._pipe)
 
     def release(self) -> None:
         """Let DALI go: at the interpreter's end its modules go first."""

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Collection
-from pathlib import Path
 from typing import Literal
 
 import torch
@@ -18,6 +17,7 @@ from fastdata.loaders.checks import check_options
 from fastdata.loaders.choice import Weights, Where
 from fastdata.loaders.drawing import drawn_from
 from fastdata.loaders.mix import Mix
+from fastdata.loaders.quarantine import Quarantine
 from fastdata.loaders.ranks import rank_and_world_size
 from fastdata.loaders.wiring import wired
 from fastdata.normalize import IMAGENET, Normalization
@@ -72,7 +72,7 @@ class Loader(BatchLoader):
         world_size: int | None = None,
         on_error: Literal["raise", "replace"] = "raise",
         error_budget: float = 0.001,
-        quarantine: str | os.PathLike[str] = "quarantine.jsonl",
+        quarantine: str | os.PathLike[str] | None = None,
         device: str | torch.device | None = None,
         normalize: Normalization | None = IMAGENET,
         dtype: torch.dtype = torch.float32,
@@ -109,7 +109,10 @@ class Loader(BatchLoader):
             on_error: By default a bad sample is an error; ``"replace"`` puts another one in its
                 place, and writes it down.
             error_budget: Share of samples that may be replaced before that is an error.
-            quarantine: File that a line of JSON for each replaced sample is appended to.
+            quarantine: File that a line of JSON for each replaced sample is appended to; of
+                several ranks each adds its number to the name. None is ``quarantine.jsonl`` in the
+                working directory; where that cannot be written, a warning says so and
+                :attr:`quarantined` alone lists them.
             device: Where batches go, normalised. None leaves them in host memory as uint8.
             normalize: Mean and standard deviation; None leaves uint8 pixels also on a device.
             dtype: Floating-point type of normalised images.
@@ -133,8 +136,9 @@ class Loader(BatchLoader):
         Raises:
             NotADatasetError: ``path`` holds no data set.
             CorruptError: It is damaged.
-            OptionError: An argument is out of range, the device is not there, or there is no
-                memory for the batches.
+            OptionError: An argument is out of range, the device is not there, ``quarantine`` cannot
+                be written, or there is no memory for the batches.
+            ThreadError: The system allows no thread, or no further process.
         """
         check_options(
             flip=flip,
@@ -176,8 +180,10 @@ class Loader(BatchLoader):
             workers=workers,
             threads=threads or cores.decode_threads(),
             prefetch=prefetch,
-            error_budget=error_budget if on_error == "replace" else None,
-            quarantine=Path(quarantine),
+            error_budget=error_budget,
+            quarantine=Quarantine(quarantine, rank=ranks[0], world_size=ranks[1])
+            if on_error == "replace"
+            else None,
             max_pixels=max_pixels,
         )
         super().__init__(

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from fastdata.epochs import augmentation_keys
-from fastdata.errors import StalledError
+from fastdata.errors import OptionError, StalledError
 from fastdata.fields import FieldReader, Fields
 from fastdata.fill import Filling, Fills, Work
 from fastdata.loaders.replace import Replacer, Target
@@ -92,11 +92,17 @@ class Pipeline:
         self._where = where
         self._plan: Iterator[Planned] = iter(())
         self._begun: deque[_Begun] = deque()
+        self.stopped = False
 
     @property
     def replaced(self) -> int:
         """Bad samples replaced so far."""
         return 0 if self._replacer is None else self._replacer.replaced
+
+    @property
+    def quarantined(self) -> Sequence[Mapping[str, object]]:
+        """What is known of them."""
+        return () if self._replacer is None else tuple(self._replacer.quarantine.entries)
 
     def next_is(self, epoch: int, start: int) -> bool:
         """Whether the next batch was begun already and is the one at this place."""
@@ -174,6 +180,8 @@ class Pipeline:
         """Wait for a batch, but not for ever."""
         end = time.monotonic() + _DEADLINE
         while not fill.wait(_LOOK):
+            if self.stopped:
+                raise OptionError("the loader was closed")
             if time.monotonic() > end:
                 raise StalledError(
                     f"{self._where}: no batch for {_DEADLINE:.0f} s; does the storage answer?"

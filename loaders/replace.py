@@ -1,8 +1,6 @@
 """Bad samples replaced by good ones: full batches, equal ranks, and everything written down."""
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -11,6 +9,7 @@ from fastdata.epochs import Epochs, augmentation_keys
 from fastdata.errors import BudgetError, DecodeError, SampleError
 from fastdata.fields import FieldReader, Fields
 from fastdata.fill import Filling, Fills, Pixels, Work
+from fastdata.loaders.quarantine import Quarantine
 from fastdata.native import Failures
 from fastdata.source import Ids, Source
 from fastdata.targets import Mask
@@ -50,6 +49,7 @@ class Replacer:
 
     Attributes:
         replaced: Samples replaced so far.
+        quarantine: Where they are listed.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Replacer:
         filler: Fills,
         reader: FieldReader | None,
         budget: float,
-        quarantine: Path,
+        quarantine: Quarantine,
     ) -> None:
         """Nothing is written before the first bad sample.
 
@@ -69,15 +69,15 @@ class Replacer:
             filler: Decodes them.
             reader: Reads their fields, where these are wanted.
             budget: Share of samples that may be replaced.
-            quarantine: A line of JSON for each is appended to this file.
+            quarantine: Where each is listed.
         """
         self.replaced = 0
+        self.quarantine = quarantine
         self._source = source
         self._epochs = epochs
         self._filler = filler
         self._reader = reader
         self._budget = budget
-        self._quarantine = quarantine
         self._seen = 0
         self._in_a_row = 0
 
@@ -120,7 +120,7 @@ class Replacer:
         if self.replaced > most or self._in_a_row >= IN_A_ROW:
             raise BudgetError(
                 f"{self._source.path}: {self.replaced} bad samples among {self._seen}, "
-                f"{self._in_a_row} in a row; {self._quarantine} lists them; "
+                f"{self._in_a_row} in a row; {self.quarantine} lists them; "
                 "fastdata verify shows what is damaged"
             ) from error
 
@@ -160,12 +160,12 @@ class Replacer:
         self, epoch: int, position: int, bad: int, number: int, error: BaseException
     ) -> None:
         old, new = self._source.keys(np.array([bad, number], np.int64))
-        line = {
-            "epoch": epoch,
-            "position": position,
-            "key": old,
-            "error": str(error),
-            "replaced_by": new,
-        }
-        with self._quarantine.open("a", encoding="ascii") as file:
-            file.write(json.dumps(line) + "\n")
+        self.quarantine.add(
+            {
+                "epoch": epoch,
+                "position": position,
+                "key": old,
+                "error": str(error),
+                "replaced_by": new,
+            }
+        )

@@ -1,7 +1,6 @@
 """A loader's pipeline, put together of its stages."""
 
 from collections.abc import Collection
-from pathlib import Path
 
 import torch
 
@@ -12,6 +11,7 @@ from fastdata.errors import OptionError
 from fastdata.fields import FieldReader
 from fastdata.fill import Filler, Fills
 from fastdata.loaders.pipeline import Pipeline
+from fastdata.loaders.quarantine import Quarantine
 from fastdata.loaders.replace import Replacer
 from fastdata.normalize import Normalization, Normalize
 from fastdata.slots import Layout, Ring
@@ -40,8 +40,8 @@ def wired(
     workers: int,
     threads: int,
     prefetch: int,
-    error_budget: float | None,
-    quarantine: Path,
+    error_budget: float,
+    quarantine: Quarantine | None,
     max_pixels: int,
 ) -> Pipeline:
     """Decoder, buffers and the way to the device; nothing is read or allocated yet.
@@ -63,8 +63,8 @@ def wired(
         workers: Processes to run it in; 0 for threads.
         threads: Decoding threads.
         prefetch: Batches begun ahead of the one in use.
-        error_budget: Share of samples that may be replaced; None makes a bad sample an error.
-        quarantine: Where replaced samples are written down.
+        error_budget: Share of samples that may be replaced.
+        quarantine: Where these are listed; None makes a bad sample an error.
         max_pixels: Refuse larger images.
 
     Raises:
@@ -84,7 +84,7 @@ def wired(
             threads=threads,
             max_pixels=max_pixels,
         )
-    keep_going = error_budget is not None
+    keep_going = quarantine is not None
     filler: Fills = Filler(
         source,
         crop,
@@ -109,7 +109,7 @@ def wired(
             keep_going=keep_going,
         )
     replacer = None
-    if error_budget is not None:
+    if quarantine is not None:
         replacer = Replacer(source, epochs, filler, reader, error_budget, quarantine)
     finish = None if normalize is None else Normalize(normalize, dtype=dtype, device=device)
     streams = streams_to(device)

@@ -24,6 +24,7 @@ ORDER = [
     "pillow_images",
     "probe",
     "pixels",
+    "threads",
     "cores",
     "memory",
     "checksum",

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 import fastdata as fd
 from fastdata import decode, fill, manifest, memory, native, probe
-from fastdata.cli import app
+from fastdata.cli.commands import app
 from fastdata.converters.transcode import transcode
 from fastdata.errors import DecodeError, OptionError, ShardError
 from fastdata.probe import FORMATS

@@ -9,7 +9,7 @@ import torch
 
 import fastdata as fd
 from fastdata import manifest
-from fastdata.errors import BudgetError, SampleError, ShardError
+from fastdata.errors import BudgetError, OptionError, SampleError, ShardError
 from fastdata.loaders.open_source import open_source
 from fastdata.loaders.replace import IN_A_ROW
 
@@ -128,3 +128,86 @@ def test_a_missing_shard_is_never_replaced(packed: Path, tmp_path: Path) -> None
         (packed / "shard-000000.tar").unlink()
         with pytest.raises(ShardError, match="shard-000000"):
             list(loader)
+
+
+def test_the_list_is_in_memory_too(packed: Path, tmp_path: Path) -> None:
+    """What the file lists is what the loader lists; no file appears before there is a line."""
+    log = tmp_path / "q.jsonl"
+    with fd.Loader(packed, 23, crop=_CROP, on_error="replace", quarantine=log) as loader:
+        assert not log.exists()
+        _damage(packed, [5, 9])
+        list(loader)
+
+        assert [json.loads(line) for line in log.read_text().splitlines()] == [*loader.quarantined]
+        assert len(loader.quarantined) == loader.replaced >= 2
+
+
+def test_a_file_that_was_named_must_be_writable(packed: Path, tmp_path: Path) -> None:
+    """Where it cannot be, making the loader is an error that names it and the option."""
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file" / "q.jsonl", tmp_path / "none" / "q.jsonl", tmp_path):
+        with pytest.raises(OptionError, match=rf"{path} cannot be written .*quarantine="):
+            fd.Loader(packed, 4, crop=_CROP, on_error="replace", quarantine=path)
+
+    with fd.Loader(packed, 4, crop=_CROP, quarantine=tmp_path):  # it is not going to be written
+        pass
+
+
+@pytest.mark.parametrize("kind", ["proc", "folder", "link"])
+def test_a_read_only_working_directory(
+    packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """The run goes on with one warning, and the list is in memory; links are not followed."""
+    place = Path("/proc") if kind == "proc" else tmp_path / "place"
+    place.mkdir(exist_ok=True)
+    if kind == "folder":
+        (place / "quarantine.jsonl").mkdir()
+    elif kind == "link":
+        (place / "quarantine.jsonl").symlink_to(tmp_path / "target")
+    _damage(packed, [5])
+    monkeypatch.chdir(place)
+
+    message = r"quarantine\.jsonl cannot be written .*quarantine="
+    with pytest.warns(RuntimeWarning, match=message) as warned:
+        loader = fd.Loader(packed, 23, crop=_CROP, on_error="replace")
+    with loader:
+        assert [len(batch.ids) for batch in loader] == [23]
+        (line,) = loader.quarantined
+
+    assert len(warned) == 1
+    assert "checksum" in str(line["error"])
+    assert not (tmp_path / "target").exists()
+
+
+def test_a_disk_that_fills_up(packed: Path, tmp_path: Path) -> None:
+    """A file that cannot be written any more costs a warning, not the run."""
+    log = tmp_path / "q.jsonl"
+    _damage(packed, [5, 9])
+    with fd.Loader(packed, 23, crop=_CROP, on_error="replace", quarantine=log) as loader:
+        log.mkdir()
+        with pytest.warns(RuntimeWarning, match=r"q\.jsonl cannot be written") as warned:
+            list(loader)
+
+        assert len(warned) == 1
+        assert len(loader.quarantined) == loader.replaced >= 2
+
+
+def test_each_rank_has_a_file(packed: Path, tmp_path: Path) -> None:
+    """Ranks list what each of them replaced; together it is what one alone replaces."""
+    _damage(packed, [0, 5, 9, 13])
+    keys: list[set[str]] = []
+    for world_size in (1, 2):
+        log = tmp_path / f"{world_size}.jsonl"
+        for rank in range(world_size):
+            with fd.Loader(
+                packed, 4, crop=_CROP, shuffle=False, on_error="replace", quarantine=log,
+                rank=rank, world_size=world_size,
+            ) as loader:  # fmt: skip
+                list(loader)
+        files = sorted(tmp_path.glob(f"{world_size}*.jsonl"))
+        assert len(files) == world_size
+        lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+        keys.append({line["key"] for line in lines})
+
+    assert (tmp_path / "2.rank0.jsonl").exists()
+    assert keys[0] == keys[1]

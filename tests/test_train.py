@@ -7,12 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 import training
 from rich.console import Console
 
 from fastdata.errors import NotADatasetError, OptionError
+from fastdata.loaders.folder_reader import FolderSource
 from fastdata.train import Progress, Recipe, TrainReport
 from fastdata.train.render import render
 
@@ -191,3 +194,33 @@ def test_validation_data_that_is_none(colours: Path, tmp_path: Path) -> None:
     """A validation path without data is refused before training."""
     with pytest.raises(NotADatasetError):
         train(colours, val=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("label", "text"),
+    [
+        (-1, "sample 'green/3' has no label; .*1 of"),
+        (3, "sample 'green/3' has label 3, the data set has 3 classes; .*1 of"),
+        (2**31 - 1, "sample 'green/3' has label 2147483647, the data set has 3 classes"),
+    ],
+)
+@pytest.mark.parametrize("which", ["data", "val"])
+def test_labels_of_no_class(
+    colours: Path, make: Make, monkeypatch: pytest.MonkeyPatch, which: str, label: int, text: str
+) -> None:
+    """One sample of training or validation data whose label is no class's is named at once."""
+    val = make(4)
+    bad = str({"data": colours, "val": val}[which])
+    labels = FolderSource.labels
+
+    def some_wrong(source: FolderSource) -> npt.NDArray[np.int32]:
+        found = labels(source).copy()
+        if str(source.path) == bad:
+            number = source.keys(np.arange(len(source))).index("green/3")
+            found[number] = label
+        return found
+
+    monkeypatch.setattr(FolderSource, "labels", some_wrong)
+
+    with pytest.raises(OptionError, match=f"{bad}: {text}"):
+        train(colours, val=val)

@@ -265,3 +265,31 @@ def test_options_out_of_range(data: Path, options: dict[str, Any], text: str) ->
     """What cannot be is refused before any work is done."""
     with pytest.raises(OptionError, match=text):
         train(data, recipe(), network=_network(), **options)
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_checkpoint_that_cannot_be_written(data: Path, tmp_path: Path, resume: bool) -> None:
+    """It is refused before any work is done, by name and with the reason."""
+    told: list[Progress] = []
+    blocked = tmp_path / "run.pt"
+    (tmp_path / "run.pt.tmp").mkdir()
+    (tmp_path / "run.pt.tmp" / "file").touch()
+    for path in (blocked, Path("/proc/run.pt")):
+        with pytest.raises(DestinationError, match=f"checkpoint: {path} cannot be written: [A-Z]"):
+            train(
+                data, recipe(), network=_network(), checkpoint=path, resume=resume,
+                progress=told.append,
+            )  # fmt: skip
+
+    assert not told
+    assert not blocked.exists()
+
+
+def test_trying_to_write_leaves_the_checkpoint(data: Path, checkpoint: Path) -> None:
+    """A run that resumes, or fails before its first step, leaves nothing but the checkpoint."""
+    before = checkpoint.read_bytes()
+    with pytest.raises(StateError):
+        train(data, recipe(epochs=9), network=_network(), checkpoint=checkpoint, resume=True)
+
+    assert checkpoint.read_bytes() == before
+    assert [path.name for path in checkpoint.parent.iterdir()] == [checkpoint.name]

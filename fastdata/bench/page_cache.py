@@ -2,9 +2,10 @@
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+
+from fastdata.threads import Threads
 
 _READERS = 8
 _PIECE = 1 << 20
@@ -58,7 +59,7 @@ def warm(path: Path, tell: Callable[[int, int], None] = lambda *_: None) -> bool
     if room is not None and total > room * _ROOM:
         return False
     done = 0
-    with ThreadPoolExecutor(_READERS, thread_name_prefix="fastdata-warm") as pool:
+    with Threads(_READERS, "fastdata-warm") as pool:
         for size in pool.map(_read, found):
             done += size
             tell(done, total)

@@ -4,7 +4,6 @@ import shlex
 import statistics
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from typing import NamedTuple
 
@@ -20,6 +19,7 @@ from fastdata.doctor.results import Content, Remedy
 from fastdata.errors import DecodeError
 from fastdata.probe import FORMATS, core, probe
 from fastdata.source import Ids, Source
+from fastdata.threads import Threads
 
 _MOST = 512  # images in memory
 _MOST_BYTES = 256 << 20
@@ -150,7 +150,7 @@ def _code_all(
     """Code images, each in every way, for some seconds; None for those that cannot be coded."""
     coded: list[list[bytes] | None] = []
     end = time.perf_counter() + seconds
-    with ThreadPoolExecutor(threads, thread_name_prefix="fastdata-code") as pool:
+    with Threads(threads, "fastdata-code") as pool:
         while len(coded) < len(images) and (time.perf_counter() < end or not coded):
             some = images[len(coded) :][:threads]
             coded.extend(pool.map(lambda image: _code(image, ways), some))

@@ -4,7 +4,6 @@ import itertools
 import os
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from fastdata.doctor.results import Reading, Storage
 from fastdata.errors import StalledError
 from fastdata.mounts import network_file_system
 from fastdata.source import Ids, Source
+from fastdata.threads import Threads
 
 _WIDE = 4  # times the threads, to tell slow answers from narrow bandwidth
 _READS = 8  # samples of each thread in a batch of reads
@@ -72,7 +72,7 @@ def _read(
     """Read samples in order for some seconds, at least one batch; again where they run out."""
     end = time.perf_counter() + seconds
     images, size, spent, slowest = 0, 0, 0.0, 0.0
-    pool = ThreadPoolExecutor(threads, thread_name_prefix="fastdata-read")
+    pool = Threads(threads, "fastdata-read")
     files = Files()
     try:
         for start in itertools.cycle(range(0, len(order), _READS * threads)):

@@ -13,7 +13,6 @@ version may round or compress otherwise.
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +23,7 @@ from fastdata.photos import camera, scene
 from fastdata.photos.crowd import Look
 from fastdata.photos.dice import TURN, Dice
 from fastdata.photos.motifs import BY_TONE, SHAPES, TEXTURES
+from fastdata.threads import Threads, check_count
 
 __all__ = ["MAX_CLASSES", "Photo", "class_names", "generate", "photo"]
 
@@ -96,8 +96,7 @@ def generate(
     threads = cores.available() if workers is None else workers
     if images < classes:
         raise OptionError(f"images must be at least one for each class ({classes}), found {images}")
-    if threads < 1:
-        raise OptionError(f"workers must be 1 or more, found {threads}")
+    check_count("workers", threads)
     _make_folders(root, names)
 
     def write(index: int) -> None:
@@ -167,7 +166,7 @@ def _share_out(
             stop.set()
             raise
 
-    with ThreadPoolExecutor(threads) as pool:
+    with Threads(threads, "fastdata-photos") as pool:
         futures = [pool.submit(work) for _ in range(threads)]
         try:
             for future in futures:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 
 from fastdata.batch import Batch
+from fastdata.threads import start
 from fastdata.train import ranks
 from fastdata.train.meter import now
 from fastdata.train.results import Ceiling, Round
@@ -238,7 +239,7 @@ def _spinning(batches: Iterator[Batch], device: torch.device) -> Iterator[Callab
             errors.append(error)
 
     thread = threading.Thread(target=take_all, name="fastdata-spin", daemon=True)
-    thread.start()
+    start(thread)
     try:
         yield asked.release
     finally:

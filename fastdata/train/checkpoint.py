@@ -5,7 +5,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NoReturn
 
 import torch
 
@@ -21,6 +21,8 @@ from fastdata.train.results import EpochResult
 from fastdata.train.step import TrainStep
 
 VERSION = 1
+
+_PROBE = 1 << 12  # bytes that are written to see whether any can be
 
 _FIELDS = {"version", "run", "step", "seconds", "epochs", "sums", "parts", "loader", "random"}
 
@@ -125,7 +127,8 @@ def prepare(path: Path, *, every: int | None, resume: bool, device: torch.device
     """Check where a checkpoint is to go, before any work is done; whether one is there to resume.
 
     Raises:
-        DestinationError: There is one, and nobody said that the run goes on from it.
+        DestinationError: There is one, and nobody said that the run goes on from it; or none can be
+            written.
         OptionError: The folder does not exist, not all ranks see the file, or ``every`` is out
             of range.
     """
@@ -138,7 +141,34 @@ def prepare(path: Path, *, every: int | None, resume: bool, device: torch.device
     seen = int(ranks.add_up(torch.tensor(int(path.exists()), device=device)))
     if 0 < seen < ranks.count():
         raise OptionError(f"only {seen} of {ranks.count()} ranks see {path}; share its folder")
+    reason = _why_not_written(path) if ranks.number() == 0 else ""
+    if int(ranks.add_up(torch.tensor(int(bool(reason)), device=device))):
+        raise DestinationError(
+            f"checkpoint: {path} cannot be written: {reason or 'see the first rank'}; name a file "
+            "in another folder, or mend this one"
+        )
     return seen > 0
+
+
+class _Written(Exception):  # noqa: N818 - no error: it undoes what was written to try it
+    pass
+
+
+def _why_not_written(path: Path) -> str:
+    """What keeps a checkpoint from being written; empty if nothing does. ``path`` is left alone."""
+
+    def write(file: BinaryIO) -> NoReturn:
+        file.write(bytes(_PROBE))
+        file.flush()
+        raise _Written
+
+    try:
+        write_atomically(path, write)
+    except _Written:
+        pass
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 def identity(recipe: Recipe, model: str, source: Source, device: torch.device) -> dict[str, object]:

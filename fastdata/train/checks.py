@@ -1,5 +1,7 @@
 """What training demands of its data."""
 
+import numpy as np
+
 from fastdata.errors import OptionError
 from fastdata.source import Source
 
@@ -16,8 +18,25 @@ def check_labelled(source: Source) -> None:
         raise OptionError(
             f"{source.path} has no labels to train on; training needs one folder for each class"
         )
-    if int(source.labels().min()) < 0:
-        raise OptionError(f"{source.path}: some samples have no label; pack them without these")
+    check_labels(source)
+
+
+def check_labels(source: Source) -> None:
+    """Every label is that of a class.
+
+    Raises:
+        OptionError: One is not; its sample is named.
+    """
+    labels, classes = source.labels(), len(source.classes)
+    wrong = np.flatnonzero((labels < 0) | (labels >= classes))
+    if len(wrong):
+        (key,) = source.keys(wrong[:1])
+        label = int(labels[wrong[0]])
+        what = "no label" if label < 0 else f"label {label}, the data set has {classes} classes"
+        raise OptionError(
+            f"{source.path}: sample {key!r} has {what}; pack again without such samples "
+            f"({len(wrong)} of {len(labels)})"
+        )
 
 
 def check_same_classes(data: Source, held_out: Source) -> None:

@@ -8,7 +8,7 @@ import torch
 
 from fastdata.crop import CenterCrop, RandomResizedCrop
 from fastdata.loaders.loader import Loader
-from fastdata.train.checks import check_labelled, check_same_classes
+from fastdata.train.checks import check_labelled, check_labels, check_same_classes
 from fastdata.train.mixing import Augmentation
 from fastdata.train.precision import amp_dtype
 from fastdata.train.recipe import Recipe
@@ -38,7 +38,7 @@ def open_data(
         closing: Closes them.
 
     Raises:
-        OptionError: There are no labels, or the two have other classes.
+        OptionError: There are no labels, or wrong ones, or the two have other classes.
         NotADatasetError: One of them is no data set.
         CorruptError: One of them is damaged.
         MissingExtraError: MixUp or CutMix is on, and torchvision is not installed.
@@ -60,4 +60,5 @@ def open_data(
         load(val, recipe.batch_size, crop=whole, shuffle=False, drop_last=False)
     )
     check_same_classes(data.source, held_out.source)
+    check_labels(held_out.source)
     return data, held_out

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self
 import torch
 
 from fastdata import cores
+from fastdata.threads import start
 from fastdata.train import ranks
 from fastdata.train.step import StepResult
 
@@ -85,7 +86,7 @@ class UtilizationSampler:
         self._stop.clear()
         if self._handle is not None:
             self._thread = threading.Thread(target=self._run, name="fastdata-nvml", daemon=True)
-            self._thread.start()
+            start(self._thread)
         return self
 
     def __exit__(

@@ -87,7 +87,8 @@ def train(
             infinite or NaN, or the device has too little memory.
         NotADatasetError: ``path`` or ``val`` holds no data set.
         CorruptError: One of them is damaged.
-        DestinationError: ``checkpoint`` exists, and ``resume`` was not asked for.
+        DestinationError: ``checkpoint`` exists, and ``resume`` was not asked for, or it cannot be
+            written.
         StateError: It is damaged, or of another run.
         RankError: Another rank ended, or does not answer.
         MissingExtraError: torchvision or TensorBoard is not installed.
