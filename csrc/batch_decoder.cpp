@@ -31,7 +31,7 @@ void lease_memory(Worker &worker, const Bytes &bytes, const CropItem &item,
     if (worker.lease.large() || pixels + coefficients < kSmallDecode) return;
     JpegLayout layout;
     read_jpeg_layout(bytes.data, bytes.size, worker.limits, layout);
-    worker.lease.take(pixels + (layout.sequential && layout.one_scan ? 0 : coefficients));
+    worker.lease.take(pixels + (layout.sequential() && layout.one_scan ? 0 : coefficients));
 }
 
 }  // namespace

@@ -238,8 +238,15 @@ def test_damaged_checkpoints(data: Path, checkpoint: Path) -> None:
     torch.save({"model": torch.zeros(3)}, other)
     hostile = checkpoint.with_name("hostile.pt")
     torch.save({"version": print}, hostile)
+    edited = []
+    good = torch.load(checkpoint, weights_only=True)
+    crafted = {"epochs": [None], "sums": torch.zeros(0), "random": torch.zeros(0), "parts": {}}
+    for name, value in [*dict.fromkeys(good).items(), *crafted.items()]:
+        torch.save({**good, name: value}, other)
+        edited.append(other.read_bytes())
+    torch.save({"model": torch.zeros(3)}, other)
     for content in (whole[:-10], bytes(flipped), b"", b"text", other.read_bytes(),
-                    hostile.read_bytes()):  # fmt: skip
+                    hostile.read_bytes(), *edited):  # fmt: skip
         checkpoint.write_bytes(content)
         with pytest.raises(StateError, match=r"run\.pt"):
             train(data, recipe(), network=_network(), checkpoint=checkpoint, resume=True)

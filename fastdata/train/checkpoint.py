@@ -24,7 +24,17 @@ VERSION = 1
 
 _PROBE = 1 << 12  # bytes that are written to see whether any can be
 
-_FIELDS = {"version", "run", "step", "seconds", "epochs", "sums", "parts", "loader", "random"}
+_FIELDS = {
+    "version": int,
+    "run": dict,
+    "step": int,
+    "seconds": float,
+    "epochs": list,
+    "sums": torch.Tensor,
+    "parts": dict,
+    "loader": dict,
+    "random": torch.Tensor,
+}
 
 
 @dataclass
@@ -114,13 +124,16 @@ class Checkpoints:
         try:
             for name, part in self._step.parts().items():
                 part.load_state_dict(content["parts"][name])
-        except (KeyError, RuntimeError, ValueError) as error:
+        except Exception as error:  # torch and optimisers raise whatever comes
             raise StateError(f"{self._path} does not fit the model: {error}") from error
         self._data.load_state_dict(content["loader"])
-        at.step, at.seconds = content["step"], content["seconds"]
-        at.epochs[:] = [EpochResult(**result) for result in content["epochs"]]
-        at.meter.go_on(content["sums"][ranks.number()])
-        set_random_state(content["random"][ranks.number()], self._step.device)
+        try:
+            at.step, at.seconds = content["step"], content["seconds"]
+            at.epochs[:] = [EpochResult(**result) for result in content["epochs"]]
+            at.meter.go_on(content["sums"][ranks.number()])
+            set_random_state(content["random"][ranks.number()], self._step.device)
+        except (TypeError, RuntimeError, ValueError, IndexError) as error:
+            raise StateError(f"{self._path} is no checkpoint of this run: {error}") from error
 
 
 def prepare(path: Path, *, every: int | None, resume: bool, device: torch.device) -> bool:
@@ -199,7 +212,10 @@ def read(path: Path) -> dict[str, Any]:
         raise StateError(f"{path} is no whole checkpoint: {type(error).__name__}") from error
     if damaged:
         raise StateError(f"{path} is damaged in {damaged}; take an older copy, or start anew")
-    if not isinstance(content, dict) or content.keys() != _FIELDS or content["version"] != VERSION:
+    if not isinstance(content, dict) or content.keys() != _FIELDS.keys():
+        raise StateError(f"{path} is no checkpoint of `fastdata train`, version {VERSION}")
+    wrong = [name for name, kind in _FIELDS.items() if type(content[name]) is not kind]
+    if wrong or content["version"] != VERSION:
         raise StateError(f"{path} is no checkpoint of `fastdata train`, version {VERSION}")
     return content
 
