@@ -185,7 +185,7 @@ def gif(
     interlaced: bool = False,
 ) -> bytes:
     """A GIF whose first frame may be smaller than its screen."""
-    image = Image.fromarray(noise(HEIGHT, WIDTH, below=16), "P")
+    image = Image.frombytes("P", (WIDTH, HEIGHT), noise(HEIGHT, WIDTH, below=16).tobytes())
     image.putpalette(noise(16, 3).tobytes())
     options = {} if transparent is None else {"transparency": transparent}
     data = bytearray(saved(image, "GIF", interlace=interlaced, **options))

@@ -37,9 +37,9 @@ from fastdata.probe import probe
 # the oracle's, about palettes whose transparency it drops, and tags that it passes over
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:PIL")
 
-BASE = Image.fromarray(noise(HEIGHT, WIDTH, 4), "RGBA")
+BASE = Image.fromarray(noise(HEIGHT, WIDTH, 4))
 PALETTE = BASE.convert("RGB").quantize(16)
-FRAMES = [Image.fromarray(noise(HEIGHT, WIDTH, 4) // (1 + i), "RGBA") for i in range(3)]
+FRAMES = [Image.fromarray(noise(HEIGHT, WIDTH, 4) // (1 + i)) for i in range(3)]
 MODES = ("1", "L", "LA", "P", "RGB", "RGBA")
 
 FILES: dict[str, bytes] = {

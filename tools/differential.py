@@ -202,7 +202,7 @@ def _explained(kind: str, mode: str, way: str, result: str, detail: str) -> str 
 def _write_samples(folder: Path) -> None:
     """A picture in the formats and modes that Pillow writes."""
     rng = np.random.default_rng(1)
-    base = Image.fromarray(rng.integers(0, 256, (21, 29, 4), np.uint8), "RGBA")
+    base = Image.fromarray(rng.integers(0, 256, (21, 29, 4), np.uint8))
     for ending, modes in _MODES.items():
         for mode in modes.split():
             image = base.convert("L").convert(mode) if mode in "1 I I;16 F" else base.convert(mode)
