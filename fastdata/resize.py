@@ -129,7 +129,7 @@ class _Axis:
 
 def _triangle(part: slice, middle: npt.NDArray[Any], support: float) -> npt.NDArray[Any]:
     distance = np.abs(np.arange(part.start, part.stop) + 0.5 - middle[:, None])  # (k, n)
-    return np.maximum(0, 1 - distance / support)
+    return np.asarray(np.maximum(0, 1 - distance / support))
 
 
 def _down(pixels: Pixels | Values, axis: _Axis) -> Values:
