@@ -15,8 +15,10 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from fastdata import memory
 from fastdata.catalog_format import (
     ABSENT,
+    BLOCK_BITS,
     FIELD,
     PART_BITS,
     PART_ROWS,
@@ -31,7 +33,12 @@ from fastdata.files import open_regular
 
 __all__ = ["ABSENT", "FIELD", "ROW", "Catalog"]
 
-_MOST_HELD = 1 << 13  # blocks in memory, 512 MiB: rows of 13 million samples
+_LEAST = 512 << 20  # bytes that may always be held: rows of 13 million samples
+
+
+def most_held() -> int:
+    """Blocks of a catalog that stay in memory: 512 MiB of them, or more where there is room."""
+    return max(_LEAST, memory.share() // 4) >> BLOCK_BITS
 
 
 class Catalog:
@@ -50,6 +57,7 @@ class Catalog:
         self._where = where
         self._parts: list[CatalogPart | None] = [None] * len(header.parts)
         self._held = Held()
+        self._most = most_held()
 
     @classmethod
     def from_file(cls, path: Path) -> Self:
@@ -192,7 +200,7 @@ class Catalog:
 
     def _bound(self) -> None:
         """Give memory back where there is too much of it."""
-        if self._held.blocks > _MOST_HELD:
+        if self._held.blocks > self._most:
             self._held.blocks = 0
             for part in self._parts:
                 if part is not None:

@@ -1,19 +1,24 @@
 """Antialiased bilinear resize of a window, for installations without the native core.
 
-The filter is that of Pillow's BILINEAR, as in csrc/resize.h, in floating point: within 1 of both.
-Only the pixels of the window are computed, with the weights of the whole resize, and only the part
-of the image that they depend on is looked at.
+Usual images are resized as a whole, which torch does fast. Where that would take much memory for
+the sake of a window, as of a picture of 1 x 65,000 pixels, only the pixels of the window are
+computed, with the weights of the whole resize. Both filters are Pillow's BILINEAR, within 1.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch.nn.functional import interpolate
 
 Pixels = npt.NDArray[np.uint8]
 Values = npt.NDArray[np.float32]
 
+_WHOLE = 1 << 22  # pixels, and values between torch's passes: 12 MB
 _OUTPUTS = 16  # computed together: more of them share more of what they look at
 _VALUES = 1 << 18  # of the source, looked at together
 
@@ -29,18 +34,49 @@ def resize_window(
         cut: x and y of the window in that; may be negative.
         out: (H, W, 3), the window; every pixel is written.
     """
-    across = _Axis(region.shape[1], scaled[0], cut[0], out.shape[1])
-    down = _Axis(region.shape[0], scaled[1], cut[1], out.shape[0])
+    height, width = region.shape[:2]
+    if scaled[0] * max(scaled[1], height) <= _WHOLE:
+        _cut(_resize_whole(region, scaled), cut, out)
+        return
+    across = _Axis(width, scaled[0], cut[0], out.shape[1])
+    down = _Axis(height, scaled[1], cut[1], out.shape[0])
     out.fill(0)
     if not (across.count and down.count):
         return
     # the pass that leaves less goes first: a row of 10^8 pixels must not become 224 of them
-    if down.count * region.shape[1] <= across.count * region.shape[0]:
-        values = _resample(_resample(region, down).swapaxes(0, 1), across).swapaxes(0, 1)
+    if down.count * width <= across.count * height:
+        rows = _down(region.reshape(height, width * 3), down)
+        planes = np.ascontiguousarray(rows.reshape(-1, width, 3).swapaxes(1, 2))
+        values = _across(planes.reshape(-1, width), across)
     else:
-        values = _resample(_resample(region.swapaxes(0, 1), across).swapaxes(0, 1), down)
+        planes = np.ascontiguousarray(region.swapaxes(1, 2))
+        rows = _across(planes.reshape(-1, width), across)
+        values = _down(rows.reshape(height, -1), down)
     window = out[down.begin : down.begin + down.count, across.begin : across.begin + across.count]
-    window[:] = np.clip(np.rint(values), 0, 255)
+    window[:] = np.rint(values).reshape(down.count, 3, across.count).swapaxes(1, 2)
+
+
+def _resize_whole(region: Pixels, size: tuple[int, int]) -> Pixels:
+    """Resize to (width, height)."""
+    width, height = size
+    if region.shape[:2] == (height, width):
+        return region
+    pixels = torch.from_numpy(np.ascontiguousarray(region))  # (h, w, 3) uint8
+    scaled = interpolate(
+        pixels.permute(2, 0, 1)[None], (height, width), mode="bilinear", antialias=True
+    )
+    return np.asarray(scaled[0].permute(1, 2, 0).numpy(), np.uint8)  # (height, width, 3)
+
+
+def _cut(region: Pixels, cut: tuple[int, int], out: Pixels) -> None:
+    """Copy the window of ``out``'s size that starts at ``cut`` (x, y); zero outside the region."""
+    left, top = (max(0, -c) for c in cut)
+    x, y = (max(0, c) for c in cut)
+    window = region[y : y + out.shape[0] - top, x : x + out.shape[1] - left]
+    height, width = window.shape[:2]
+    if (height, width) != out.shape[:2]:
+        out.fill(0)
+    out[top : top + height, left : left + width] = window
 
 
 @dataclass(frozen=True)
@@ -67,29 +103,46 @@ class _Axis:
         """Source pixels to an output pixel."""
         return self.source / self.scaled
 
-    def middle(self, outputs: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        """Where outputs lie in the source; the first one is number 0."""
-        return np.asarray((self.cut + self.begin + outputs + 0.5) * self.factor, np.float64)
+    def weights(self, most: int) -> Iterator[tuple[slice, slice, Values]]:
+        """Outputs, source pixels and the weights between them, (k, n), a few at a time.
+
+        Several parts of the source, each of ``most`` pixels or fewer, may belong to an output; its
+        weights then sum to one over all of them.
+        """
+        support = max(1.0, self.factor)
+        for start in range(0, self.count, _OUTPUTS):
+            outputs = np.arange(start, min(start + _OUTPUTS, self.count))
+            middle = (self.cut + self.begin + outputs + 0.5) * self.factor  # (k,)
+            first = max(0, math.floor(middle[0] - support))
+            last = min(self.source, math.ceil(middle[-1] + support))
+            parts = [slice(at, min(at + most, last)) for at in range(first, last, most)]
+            # dividing by the sum over all source pixels, also where they come in parts
+            found = _triangle(parts[0], middle, support)
+            total = found.sum(1, keepdims=True)
+            for part in parts[1:]:
+                total += _triangle(part, middle, support).sum(1, keepdims=True)
+            for part in parts:
+                weights = found if len(parts) == 1 else _triangle(part, middle, support)
+                weights = (weights / total).astype(np.float32)
+                yield slice(start, start + len(outputs)), part, weights
 
 
-def _resample(pixels: npt.NDArray[np.uint8] | Values, axis: _Axis) -> Values:
-    """Filter along the first axis: (source, m, 3) becomes (count, m, 3)."""
-    others = pixels.shape[1] * 3
-    together = max(1, _VALUES // others)
-    support = max(1.0, axis.factor)
-    out = np.empty((axis.count, others), np.float32)
-    for start in range(0, axis.count, _OUTPUTS):
-        some = axis.middle(np.arange(start, min(start + _OUTPUTS, axis.count)))  # (k,)
-        first = max(0, math.floor(some[0] - support))
-        last = min(axis.source, math.ceil(some[-1] + support))
-        sums = np.zeros((len(some), others), np.float32)
-        total = np.zeros((len(some), 1))
-        for at in range(first, last, together):
-            places = np.arange(at, min(at + together, last))  # (n,)
-            distance = np.abs(places + 0.5 - some[:, None])  # (k, n)
-            weights = np.maximum(0, 1 - distance / support)
-            block = np.ascontiguousarray(pixels[at : at + len(places)], np.float32)
-            sums += weights.astype(np.float32) @ block.reshape(len(places), others)
-            total += weights.sum(axis=1, keepdims=True)
-        out[start : start + len(some)] = sums / total
-    return out.reshape(axis.count, -1, 3)
+def _triangle(part: slice, middle: npt.NDArray[Any], support: float) -> npt.NDArray[Any]:
+    distance = np.abs(np.arange(part.start, part.stop) + 0.5 - middle[:, None])  # (k, n)
+    return np.asarray(np.maximum(0, 1 - distance / support))
+
+
+def _down(pixels: Pixels | Values, axis: _Axis) -> Values:
+    """Filter columns: (source, m) becomes (count, m)."""
+    out = np.zeros((axis.count, pixels.shape[1]), np.float32)
+    for outputs, part, weights in axis.weights(max(1, _VALUES // pixels.shape[1])):
+        out[outputs] += weights @ pixels[part].astype(np.float32, copy=False)
+    return out
+
+
+def _across(pixels: Pixels | Values, axis: _Axis) -> Values:
+    """Filter rows: (m, source) becomes (m, count)."""
+    out = np.zeros((pixels.shape[0], axis.count), np.float32)
+    for outputs, part, weights in axis.weights(max(1, _VALUES // pixels.shape[0])):
+        out[:, outputs] += pixels[:, part].astype(np.float32, copy=False) @ weights.T
+    return out

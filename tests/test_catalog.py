@@ -299,7 +299,7 @@ def test_memory_of_a_large_catalog_has_a_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beyond it what was read is given back, and read again where it is needed."""
-    monkeypatch.setattr(catalog, "_MOST_HELD", 3)
+    monkeypatch.setattr(catalog, "most_held", lambda: 3)
     n = catalog_format.PART_ROWS + 5000
     opened = Catalog.from_file(write(tmp_path / "c", build(n, ("txt",))))
     generator = np.random.default_rng(0)
@@ -315,7 +315,7 @@ def test_threads_and_children_read_what_one_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many threads, while memory is given back all the time, and a child get the same rows."""
-    monkeypatch.setattr(catalog, "_MOST_HELD", 4)
+    monkeypatch.setattr(catalog, "most_held", lambda: 4)
     n = 40_000
     opened = Catalog.from_file(write(tmp_path / "c", build(n)))
 

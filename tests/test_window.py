@@ -12,7 +12,7 @@ from peak import peak
 from PIL import Image
 from torch.nn.functional import interpolate
 
-from fastdata import decode
+from fastdata import decode, resize
 from fastdata.crop import CenterCrop, Crop, CropPlan, RandomResizedCrop
 from fastdata.decode import decode_crop
 
@@ -57,17 +57,19 @@ def _pillows(image: Image.Image, plan: CropPlan, row: int, shape: tuple[int, int
     return out[:, ::-1] if plan.flip[row] else out
 
 
-@_CORES
+@pytest.mark.parametrize("way", ["core", "torch", "window"])
 @pytest.mark.parametrize("size", [(90, 70), (31, 200), (16, 16), (9, 400), (3, 2)])
 @pytest.mark.parametrize(
     "crop", [CenterCrop(24, resize=32), CenterCrop(24), CenterCrop((30, 11), resize=9), None]
 )
 def test_pixels_are_pillows(
-    size: tuple[int, int], crop: Crop | None, with_core: bool, monkeypatch: pytest.MonkeyPatch
+    size: tuple[int, int], crop: Crop | None, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever is shrunk, enlarged, padded or cut off, each pixel is Pillow's within 1."""
-    if not with_core:
+    if way != "core":
         monkeypatch.setattr(decode, "core", lambda: None)
+    if way == "window":
+        monkeypatch.setattr(resize, "_WHOLE", 0)
     crop = RandomResizedCrop((20, 28)) if crop is None else crop
     image = Image.fromarray(scene(*size))
     plan = _plan(crop, size, 5)
@@ -78,9 +80,11 @@ def test_pixels_are_pillows(
         assert np.abs(found.astype(int) - expected).max() <= 1
 
 
-def test_without_the_core_it_is_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("most", [0, 1 << 22])
+def test_without_the_core_it_is_torchs(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The window is what resizing the whole region, as torch does, and cutting it gives."""
     monkeypatch.setattr(decode, "core", lambda: None)
+    monkeypatch.setattr(resize, "_WHOLE", most)
     pixels = scene(333, 251)
     plan = _plan(CenterCrop(64, resize=100), (333, 251), flip=0.0)
     width, height = plan.scaled[0].tolist()
@@ -91,7 +95,7 @@ def test_without_the_core_it_is_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
 
     found = _crop(_png(Image.fromarray(pixels)), plan, 0, (64, 64))
 
-    assert np.abs(found.astype(int) - expected).max() <= 1
+    assert np.abs(found.astype(int) - expected).max() <= (1 if most == 0 else 0)
 
 
 @_CORES
