@@ -7,10 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Self
 
-from fastdata.catalog_format import MAGIC
-from fastdata.converters.packed_folder import has_manifest
+from fastdata.converters.packed_folder import has_catalog, has_manifest
 from fastdata.errors import DestinationError
-from fastdata.files import TMP_SUFFIX, Folder, open_regular, read_regular, write_temporary
+from fastdata.files import TMP_SUFFIX, Folder, read_regular, write_temporary
 from fastdata.manifest import CATALOG_NAME, FILE_NAME, REPORT_NAME
 
 
@@ -25,7 +24,7 @@ class IndexFiles:
     def __init__(self, path: Path, *, overwrite: bool) -> None:
         self._path = path
         self._overwrite = overwrite
-        self._ours = has_manifest(path) or _has_catalog(path)
+        self._ours = has_manifest(path) or has_catalog(path)
         self._staged: list[str] = []
 
     def __enter__(self) -> Self:
@@ -91,12 +90,3 @@ class IndexFiles:
             raise DestinationError(
                 f"{path}: not written by fastdata; move it away, or use --overwrite to replace it"
             )
-
-
-def _has_catalog(folder: Path) -> bool:
-    """Whether a folder holds a catalog, or what is left of one."""
-    try:
-        with open_regular(folder / CATALOG_NAME) as fd:
-            return os.pread(fd, len(MAGIC), 0) == MAGIC
-    except OSError:
-        return False

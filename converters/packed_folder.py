@@ -10,9 +10,10 @@ import numpy as np
 
 from fastdata import manifest
 from fastdata.catalog import Catalog
+from fastdata.catalog_format import MAGIC
 from fastdata.converters.problems import Problem
 from fastdata.errors import CatalogError, ManifestError, NotADatasetError
-from fastdata.files import read_regular
+from fastdata.files import open_regular, read_regular
 from fastdata.manifest import CATALOG_NAME, FILE_NAME, MARK_NAME, Manifest, Shard
 
 SHARD_NAME = re.compile(r"shard-\d{6,}\.tar")
@@ -53,6 +54,15 @@ def has_manifest(folder: Path) -> bool:
     """Whether a folder holds a manifest of ours, or what is left of one."""
     try:
         return manifest.FORMAT.encode() in read_regular(folder / FILE_NAME)
+    except OSError:
+        return False
+
+
+def has_catalog(folder: Path) -> bool:
+    """Whether a folder holds a catalog of ours, or what is left of one."""
+    try:
+        with open_regular(folder / CATALOG_NAME) as fd:
+            return os.pread(fd, len(MAGIC), 0) == MAGIC
     except OSError:
         return False
 

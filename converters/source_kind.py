@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from fastdata import manifest
 from fastdata.converters import source_mds
-from fastdata.converters.packed_folder import has_manifest
+from fastdata.converters.packed_folder import has_catalog, has_manifest
 from fastdata.converters.source_arrow import ARROW_FILE, ARROW_STREAM, PARQUET
 from fastdata.converters.source_columns import begins_as_image
 from fastdata.converters.source_hdf5 import MAGIC
@@ -176,10 +176,10 @@ def _is_packed(path: Path) -> bool:
     Class names are in the manifest alone: tars beside one that cannot be read must not become
     plain WebDataset.
     """
-    if os.path.lexists(path / manifest.CATALOG_NAME) or has_manifest(path):
+    if has_catalog(path) or has_manifest(path):
         return True
     name = path / manifest.FILE_NAME
-    if not os.path.lexists(name) or not any(path.glob("*.tar")):
+    if not any(path.glob("*.tar")) or not os.path.lexists(name):
         return False
     try:
         return not isinstance(json.loads(read_regular(name)), dict)

@@ -121,6 +121,15 @@ def test_the_manifest_of_another_program_is_none(packed: Path, tmp_path: Path) -
     assert pack(packed, tmp_path / "again").samples == 6
 
 
+def test_images_beside_files_of_these_names_are_a_folder_of_images(tmp_path: Path) -> None:
+    """Names alone do not make a packed data set."""
+    images(tmp_path / "images")
+    (tmp_path / "images/catalog.fdc").mkdir()
+    (tmp_path / "images/dataset.json").write_bytes(b"")
+
+    assert pack(tmp_path / "images", tmp_path / "out").samples == 6
+
+
 @pytest.mark.parametrize("page", [0, 1])
 def test_an_lmdb_file_whose_mark_is_damaged_is_not_another_tools(
     packed: Path, tmp_path: Path, page: int
