@@ -2,6 +2,7 @@
 
 import torch
 
+from fastdata import memory
 from fastdata.errors import OptionError
 from fastdata.limits import check_max_pixels
 from fastdata.threads import MOST, check_count
@@ -42,3 +43,22 @@ def check_options(
     if not 0 <= prefetch <= MOST:
         raise OptionError(f"prefetch must be from 0 to {MOST}, found {prefetch}")
     check_max_pixels(max_pixels)
+
+
+def check_memory(size: int, samples: int, batches: int) -> None:
+    """Refuse batches for which there is no memory, before the system ends the process for them.
+
+    Args:
+        size: Bytes of a batch.
+        samples: In a batch.
+        batches: That are there at a time.
+
+    Raises:
+        OptionError: There is not.
+    """
+    there = memory.available()
+    if there is not None and size * batches > there:
+        raise OptionError(
+            f"{batches} batches of {samples} samples take {size * batches:,} bytes, {there:,} are "
+            "free; choose a smaller batch_size, crop or prefetch"
+        )

@@ -14,7 +14,7 @@ from fastdata.epochs import Shuffle
 from fastdata.errors import OptionError
 from fastdata.limits import MAX_PIXELS
 from fastdata.loaders.batch_loader import BatchLoader
-from fastdata.loaders.checks import check_options
+from fastdata.loaders.checks import check_memory, check_options
 from fastdata.loaders.choice import Weights, Where
 from fastdata.loaders.dali_feed import Feeder
 from fastdata.loaders.dali_graph import Graph
@@ -26,6 +26,7 @@ from fastdata.loaders.drawing import drawn_from
 from fastdata.loaders.mix import Mix
 from fastdata.loaders.ranks import rank_and_world_size
 from fastdata.normalize import IMAGENET, Normalization
+from fastdata.slots import Layout
 from fastdata.transfer import usable_device
 
 _DALI_FLOATS = (torch.float32, torch.float16)
@@ -143,10 +144,12 @@ class DALILoader(BatchLoader):
         crop = CenterCrop(224, resize=256) if crop is None else crop
         whole = bool(shuffle) if drop_last is None else drop_last
         plan = BatchPlan(len(epochs), batch_size, whole, *rank_and_world_size(rank, world_size))
+        most = min(batch_size, len(epochs))
+        check_memory(Layout(crop.shape, views).size(most), most, prefetch + 2)
         to = usable_device("cpu" if device is None else device)
         threads = cores.decode_threads() if threads is None else threads
         graph = Graph(
-            batch_size=views * min(batch_size, len(epochs)),
+            batch_size=views * most,
             shape=crop.shape,
             threads=threads,
             device_id=to.index if to.type == "cuda" else None,

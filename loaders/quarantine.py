@@ -7,10 +7,13 @@ import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
-from fastdata.errors import OptionError
+from fastdata.errors import DestinationError, OptionError
+from fastdata.files import open_own, write_all
 
 DEFAULT = "quarantine.jsonl"
 """Name of the file in the working directory, where the user names none."""
+
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 
 
 class Quarantine:
@@ -38,15 +41,12 @@ class Quarantine:
         # even appending is not safe between machines that share a folder
         self.path = named.with_stem(f"{named.stem}.rank{rank}") if world_size > 1 else named
         self._writing = True
-        self._flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        if path is None:
-            self._flags |= os.O_NOFOLLOW  # a folder that was downloaded may hold a link
         try:
             self._try()
-        except OSError as error:
+        except (OSError, DestinationError) as error:
             if path is not None:
                 raise OptionError(
-                    f"quarantine: {self.path} cannot be written ({error.strerror}); name another "
+                    f"quarantine: {self.path} cannot be written ({_reason(error)}); name another "
                     "file with quarantine="
                 ) from error
             self._give_up(error)
@@ -61,27 +61,31 @@ class Quarantine:
         if not self._writing:
             return
         try:
-            fd = os.open(self.path, self._flags, 0o666)
+            fd = open_own(self.path, _APPEND)
             try:
-                os.write(fd, (json.dumps(entry) + "\n").encode("ascii"))
+                write_all(fd, (json.dumps(entry) + "\n").encode("ascii"))
             finally:
                 os.close(fd)
-        except OSError as error:
+        except (OSError, DestinationError) as error:
             self._give_up(error)
 
     def _try(self) -> None:
         """Open the file, and leave the folder as it was."""
         there = self.path.exists()
-        os.close(os.open(self.path, self._flags, 0o666))
+        os.close(open_own(self.path, _APPEND))
         if not there:
             with contextlib.suppress(OSError):
                 self.path.unlink()
 
-    def _give_up(self, error: OSError) -> None:
+    def _give_up(self, error: OSError | DestinationError) -> None:
         self._writing = False
         warnings.warn(
-            f"{self.path} cannot be written ({error.strerror}): replaced samples are listed in "
+            f"{self.path} cannot be written ({_reason(error)}): replaced samples are listed in "
             "loader.quarantined alone; quarantine= names another file",
             RuntimeWarning,
             stacklevel=4,
         )
+
+
+def _reason(error: OSError | DestinationError) -> str:
+    return str((isinstance(error, OSError) and error.strerror) or error)

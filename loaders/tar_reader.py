@@ -2,7 +2,6 @@
 
 import os
 import resource
-import threading
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,7 +29,6 @@ class TarSource(PackedSource):
         """
         folder = Path(os.path.abspath(path))
         super().__init__(*open_shards(folder))
-        self._lock = threading.Lock()
         self._open: dict[int, int] = {}
         # leave most descriptors to the program that uses us
         self._files: Any = None  # the native core's view of the shards
@@ -46,10 +44,9 @@ class TarSource(PackedSource):
 
     def close(self) -> None:
         """Close the shards; a later read opens them again."""
-        with self._lock:
-            self._files = None
-            while self._open:
-                os.close(self._open.popitem()[1])
+        self._files = None
+        while self._open:
+            os.close(self._open.popitem()[1])
 
     def _bytes(self, sample: int, shard: int, offset: int, length: int) -> bytes:
         stored = self.manifest.shards[shard]
@@ -69,13 +66,17 @@ class TarSource(PackedSource):
             raise ShardError(f"{self._file(shard)}: cannot read: {error.strerror}") from error
 
     def _keep_open(self, shard: int) -> int | None:
-        """Descriptor of a shard that from now on stays open; None where too many are."""
-        with self._lock:
-            if shard not in self._open:
-                if len(self._open) >= self._most_open:
-                    return None
-                self._open[shard] = os.open(self._file(shard), os.O_RDONLY | os.O_CLOEXEC)
-            return self._open[shard]
+        """Descriptor of a shard that from now on stays open; None where too many are.
+
+        There is no lock, since a child that is forked while a thread holds one never gets it.
+        """
+        if len(self._open) >= self._most_open:
+            return None
+        fd = os.open(self._file(shard), os.O_RDONLY | os.O_CLOEXEC)
+        kept = self._open.setdefault(shard, fd)
+        if kept != fd:  # another thread opened it meanwhile
+            os.close(fd)
+        return kept
 
     def _file(self, shard: int) -> Path:
         return self.path / self.manifest.shards[shard].name

@@ -4,12 +4,11 @@ from collections.abc import Collection
 
 import torch
 
-from fastdata import memory
 from fastdata.crop import Crop
 from fastdata.epochs import Epochs
-from fastdata.errors import OptionError
 from fastdata.fields import FieldReader
 from fastdata.fill import Filler, Fills
+from fastdata.loaders.checks import check_memory
 from fastdata.loaders.pipeline import Pipeline
 from fastdata.loaders.quarantine import Quarantine
 from fastdata.loaders.replace import Replacer
@@ -71,7 +70,7 @@ def wired(
         OptionError: There is no memory for the batches.
     """
     layout = Layout(crop.shape, views, mask is not None)
-    _check_memory(layout.size(most), most, prefetch + 2)
+    check_memory(layout.size(most), most, prefetch + 2)
     reader = None
     if fields or mask is not None:
         reader = FieldReader(
@@ -123,13 +122,3 @@ def wired(
         replacer=replacer,
         where=str(source.path),
     )
-
-
-def _check_memory(size: int, samples: int, batches: int) -> None:
-    """Refuse batches for which there is no memory, before the system ends the process for them."""
-    there = memory.available()
-    if there is not None and size * batches > there:
-        raise OptionError(
-            f"{batches} batches of {samples} samples take {size * batches:,} bytes, {there:,} are "
-            "free; choose a smaller batch_size, crop or prefetch"
-        )
