@@ -1,12 +1,12 @@
 # `make test` and `make demo` are all that a fresh clone needs; `make help` lists the rest.
 PYTHON ?= python3
-TESTED := trainers webdataset sources dali test
+TESTED := trainers webdataset sources formats dali test
 MUTANTS ?= 100000
 SEED ?= 1
 BIN := .venv/bin
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test check asan stub clean FORCE
+.PHONY: help demo test check differential asan stub clean FORCE
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 8
@@ -25,6 +25,10 @@ check: .venv/.tested .venv/.tools  ## lint, types, forbidden calls, the native c
 	$(BIN)/mypy
 	diff -u fastdata/_core.pyi "$$($(STUB))"
 	$(BIN)/pytest -m long tests/test_packaging.py
+	$(BIN)/python tools/differential.py $(IMAGES)
+
+differential: .venv/.tested  ## compare pixels with Pillow's, of a few files or of IMAGES=DIR
+	$(BIN)/python tools/differential.py $(IMAGES)
 
 asan: .venv/.tested  ## damaged JPEGs under the sanitizers; MUTANTS=10000000 SEED=2 for more
 	@if $(HAS_JPEG); then \

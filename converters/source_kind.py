@@ -1,7 +1,6 @@
 """What a source is, told by content."""
 
 import glob
-import json
 import os
 import re
 from pathlib import Path
@@ -17,6 +16,7 @@ from fastdata.converters.source_lmdb import DATA_NAME
 from fastdata.converters.source_tfrecord import is_tfrecord
 from fastdata.errors import OptionError, SourceError
 from fastdata.files import open_regular, read_regular
+from fastdata.json_fields import read_json
 from fastdata.lmdb_format import PAGE, is_lmdb
 from fastdata.lmdb_seal import is_sealed
 
@@ -182,8 +182,8 @@ def _is_packed(path: Path) -> bool:
     if not any(path.glob("*.tar")) or not os.path.lexists(name):
         return False
     try:
-        return not isinstance(json.loads(read_regular(name)), dict)
-    except (OSError, ValueError, RecursionError):
+        return not isinstance(read_json(read_regular(name), str(name), SourceError, ""), dict)
+    except (OSError, SourceError):
         return True
 
 

@@ -14,7 +14,8 @@ from fastdata.converters.scan import scan
 from fastdata.errors import NotADatasetError, SampleError, SourceError
 from fastdata.source import Ids
 
-EXTENSIONS = frozenset({"jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff"})
+EXTENSIONS = frozenset({"jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "pgm", "ppm"})
+"""What ImageFolder lists, and GIF. PGM and PPM are listed for the error that says to pack them."""
 
 
 class FolderSource:

@@ -49,15 +49,16 @@ def test_what_differs_or_is_refused_is_named(
     Image.new("RGB", (9, 7)).save(tmp_path / "differs.png")
     Image.new("RGB", (9, 7)).save(tmp_path / "refused.bmp")
     Image.new("RGB", (9, 7)).save(tmp_path / "equal.webp", lossless=True)
-    load = tool.decode_one
+    load = tool.decode
 
-    def fail(data: bytes, plan: object, row: int, out: np.ndarray) -> None:
+    def fail(data: bytes) -> np.ndarray:
         if data.startswith(b"BM"):
             raise tool.DecodeError("no more BMP")
-        load(data, plan, row, out)
-        out[3, 4, 1] += data.startswith(b"\x89PNG")
+        pixels: np.ndarray = load(data)
+        pixels[3, 4, 1] += data.startswith(b"\x89PNG")
+        return pixels
 
-    monkeypatch.setattr(tool, "decode_one", fail)
+    monkeypatch.setattr(tool, "decode", fail)
 
     assert _run(tool, monkeypatch, tmp_path) == 1
     output = capsys.readouterr().out

@@ -24,11 +24,9 @@ import numpy.typing as npt
 from PIL import Image
 
 from fastdata.converters.coding import Coding
-from fastdata.crop import CropPlan
+from fastdata.decode import decode
 from fastdata.errors import DecodeError
 from fastdata.limits import MAX_PIXELS
-from fastdata.native import decode_one
-from fastdata.probe import probe
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -158,13 +156,7 @@ def _attempt(read: Callable[[bytes, str], Pixels], data: bytes, name: str) -> Pi
 
 
 def _load(data: bytes, _name: str) -> Pixels:
-    """All of an image, as a crop of the loader's."""
-    info = probe(data)
-    size, zeros = np.array([[info.width, info.height]]), np.zeros((1, 2), np.int64)
-    plan = CropPlan(np.hstack([zeros, size]), scaled=size, cut=zeros, flip=np.zeros(1, np.bool_))
-    out = np.empty((info.height, info.width, 3), np.uint8)
-    decode_one(data, plan, 0, out)
-    return out
+    return decode(data)
 
 
 def _pack(data: bytes, name: str) -> Pixels:
