@@ -69,7 +69,7 @@ def begin(
 
 def end(job: Any) -> Failure | None:
     """Wait for a job."""
-    assert job.wait(50.0)
+    assert job.wait(240)
     failures = job.failures()
     return Failure(*failures[0]) if failures else None
 

@@ -290,7 +290,7 @@ def test_a_file_that_changes_while_it_is_open_is_an_error(tmp_path: Path, change
     path = write(tmp_path / "c", build(20_000))
     arguments = [sys.executable, "-c", _OVERWRITTEN, str(path), change]
 
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=100)
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=240)
 
     assert (done.returncode, done.stdout) == (0, "an error\n"), done.stderr
 

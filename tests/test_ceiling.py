@@ -290,7 +290,7 @@ def test_ranks_of_different_speed(tmp_path: Path) -> None:
     """Ranks whose loaders differ in speed make equally many steps, and agree on what they found."""
     store = tmp_path / "store"
     command = [sys.executable, "-W", "ignore", "-c", _TWO_RANKS, str(store)]
-    done = subprocess.run(command, timeout=100, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, timeout=240, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr
     first, second = (json.loads(Path(f"{store}.{rank}").read_text()) for rank in range(2))

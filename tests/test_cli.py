@@ -15,7 +15,7 @@ import fastdata
 
 def _run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-P", "-m", "fastdata", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=50)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
 
 
 def _refused(code: int, *arguments: str | Path) -> str:
@@ -116,7 +116,7 @@ def test_interrupt_is_130(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-P", "-c", code], stderr=subprocess.PIPE)
     (tmp_path / "gate").read_bytes()  # waits until the pack is under way
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=30)
+    _, stderr = process.communicate(timeout=240)
 
     assert process.returncode == 130
     assert b"Traceback" not in stderr

@@ -40,7 +40,7 @@ def test_closed_standard_streams_are_not_packed_into(
     done = subprocess.run(
         [*shell, sys.executable, "-P", "-c", _NOISY, str(folder), str(tmp_path / name)],
         check=False,
-        timeout=120,
+        timeout=240,
     )
 
     assert done.returncode == 0
@@ -85,7 +85,7 @@ def test_an_interrupt_within_any_import_leaves_with_130(folder: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=240,
     )
 
     assert done.stderr == ""

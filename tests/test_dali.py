@@ -249,7 +249,7 @@ def test_runs_that_a_crop_needs(packed: Path, native_core: ModuleType) -> None:
     for cut in (False, True):
         feeder = Feeder(source, crop, flip=0.0, seed=0, threads=1, cut=cut)
         reading = feeder.submit(Work(0, ids, ids))
-        assert reading.wait(30)
+        assert reading.wait(240)
         sizes.append(sum(map(len, reading.result().encoded)))
         feeder.close()
     assert sizes[1] < sizes[0] / 2

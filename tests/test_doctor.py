@@ -114,7 +114,7 @@ def test_resident_samples_decode_to_the_same_pixels(dataset: Path) -> None:
 
     filling = filler.submit(Work(0, np.arange(3), np.arange(3)), out)
 
-    assert filling.wait(30)
+    assert filling.wait(240)
     assert filling.failures() == {}
     filler.close()
     resident.close()

@@ -81,7 +81,7 @@ def launch(folder: Path, world: int, modules: list[str], *programs: list[object]
         text=True,
         check=False,
         cwd=folder,
-        timeout=100,
+        timeout=240,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr

@@ -222,7 +222,7 @@ def test_no_thread_is_left(shards: Path) -> None:
     gc.collect()
     for thread in threading.enumerate():
         if thread.name.startswith("fastdata"):
-            thread.join(10)
+            thread.join(240)
             assert not thread.is_alive()
 
 

@@ -91,7 +91,7 @@ print(slowest)
 
 def _run(code: str, *arguments: object) -> str:
     command = [sys.executable, "-P", "-c", code, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=80)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

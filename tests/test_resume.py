@@ -95,7 +95,7 @@ def test_another_process_goes_on(path: str, request: pytest.FixtureRequest) -> N
         state = json.dumps(loader.state_dict())
         here = [f"{b.ids.tolist()} {_digest(b.images)}" for b in batches]
     command = [sys.executable, "-P", "-c", code, str(where), state]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=50)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
 
     assert done.stdout.splitlines() == here
 

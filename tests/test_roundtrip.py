@@ -115,7 +115,7 @@ def by_tar(path: Path, folder: Path) -> Samples:
         pytest.skip("no tar(1) here")
     folder.mkdir()
     for shard in sorted(path.glob("*.tar")):
-        subprocess.run([program, "-xf", str(shard), "-C", str(folder)], check=True, timeout=30)
+        subprocess.run([program, "-xf", str(shard), "-C", str(folder)], check=True, timeout=240)
     files = {os.path.splitext(name): data for name, data in originals(folder).items()}
     labels = {key: int(data) for (key, ending), data in files.items() if ending == ".cls"}
     images = {key: data for (key, ending), data in files.items() if ending != ".cls"}

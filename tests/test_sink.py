@@ -44,7 +44,7 @@ def test_too_many_bytes_hold_back(gate: threading.Event) -> None:
     assert third.is_alive()
 
     gate.set()
-    third.join(30)
+    third.join(240)
     sink.join()
     sink.close()
 
@@ -80,18 +80,18 @@ def test_closing_drops_what_waits(gate: threading.Event) -> None:
 
     def slow() -> None:
         started.set()
-        gate.wait(30)
+        gate.wait(240)
         seen.append(0)
 
     sink.put(slow)
     sink.put(lambda: seen.append(1))
-    assert started.wait(30)
+    assert started.wait(240)
     closing = threading.Thread(target=sink.close)
     closing.start()
     while not sink._closed:
         time.sleep(0.001)
     gate.set()
-    closing.join(30)
+    closing.join(240)
     sink.close()
 
     assert seen == [0]

@@ -148,5 +148,5 @@ def test_bytes_that_were_changed_anywhere_crash_nothing(tmp_path: Path, kind: st
         (tmp_path / f"{number:03}.{kind}").write_bytes(data)
 
     command = [sys.executable, "-P", "-c", _PACK_ALL, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stderr

@@ -176,7 +176,7 @@ def test_in_a_thread(data: Path, tmp_path: Path) -> None:
     options: dict[str, Any] = {"network": _network(), "checkpoint": tmp_path / "run.pt"}
     thread = threading.Thread(target=train, args=(data, recipe(epochs=1)), kwargs=options)
     thread.start()
-    thread.join(60)
+    thread.join(240)
 
     assert (tmp_path / "run.pt").exists()
 

@@ -49,7 +49,7 @@ def _ranks(
     task = {"path": str(data), "val": str(val), "world": world, "port": _port(), "runs": runs}
     done = subprocess.run(
         [sys.executable, str(_HERE / "rank_main.py"), json.dumps(task | more)],
-        capture_output=True, text=True, check=False, timeout=80,
+        capture_output=True, text=True, check=False, timeout=240,
     )  # fmt: skip
     assert done.returncode == 0 or not whole, done.stderr
     lines = sorted((json.loads(line) for line in done.stdout.splitlines()), key=_rank)
@@ -153,7 +153,7 @@ def test_ranks_that_do_not_come(data: Path, val: Path) -> None:
     code = "import sys; sys.argv[1:1] = ['train']; from fastdata.cli import main; main()"  # as -m
     done = subprocess.run(
         [sys.executable, "-c", code, str(data), "--device", "cpu", "--timeout", "2"],
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=240,
         env={
             "PATH": "/usr/bin:/bin", "RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0",
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_port()),
@@ -174,7 +174,7 @@ def test_torchrun(data: Path, val: Path, tmp_path: Path) -> None:
             *("--model", "mobilenet_v3_small", "--ceiling-seconds", "0.1", "--threads", "1"),
             *("--checkpoint", str(tmp_path / "run.pt"), "--json"),
         ],
-        capture_output=True, text=True, check=False, timeout=80,
+        capture_output=True, text=True, check=False, timeout=240,
     )  # fmt: skip
 
     assert done.returncode == 0, done.stderr
