@@ -20,6 +20,7 @@ from typing import Any
 
 import fastdata
 from fastdata import cores
+from fastdata.probe import decoder
 
 
 @dataclass
@@ -115,6 +116,7 @@ def machine() -> dict[str, Any]:
         "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1),
         "system": platform.system(),
         "python": platform.python_version(),
+        "decoder": decoder(),
     }
 
 

@@ -21,7 +21,7 @@ from fastdata.converters.transcode import RUN_PIXELS
 from fastdata.errors import DestinationError, OptionError, SourceError
 from fastdata.limits import MAX_PIXELS
 from fastdata.mounts import network_file_system
-from fastdata.probe import core
+from fastdata.probe import core, warn_without_core
 from fastdata.threads import check_count
 
 __all__ = ["Choice", "PackPlan", "PackReport", "estimate_pack", "pack", "parse_size"]
@@ -220,6 +220,7 @@ def parse_size(text: int | str) -> int:
 
 
 def _coding(choice: Choice) -> Coding:
+    warn_without_core()
     keep = choice.get("keep_bytes", False) or core() is None
     return Coding(
         None if keep else choice.get("run_pixels", RUN_PIXELS),

@@ -16,8 +16,10 @@ from fastdata.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS
 from fastdata.memory import BUDGET, never
 from fastdata.pixels import Image
 from fastdata.pixels import decode as decode_by_opencv
-from fastdata.probe import ImageInfo, core, decoding_bytes, probe
+from fastdata.probe import ImageInfo, core, decoding_bytes, probe, warn_without_core
 from fastdata.resize import resize_window
+
+warn_without_core()
 
 _CORE_MOST_SIDE = 65535  # that the core resizes: a JPEG's longest
 

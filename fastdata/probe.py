@@ -5,6 +5,8 @@ Files are known by their content: a PNG named .jpg is a PNG.
 
 import importlib
 import struct
+import warnings
+from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
@@ -23,7 +25,16 @@ from fastdata.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS, check_pixels
 from fastdata.pillow_images import FORMATS as PILLOW_FORMATS
 from fastdata.pillow_images import INSTALL, sniff
 
-__all__ = ["EXTENSIONS", "FORMATS", "MAX_PIXELS", "ImageInfo", "core", "probe"]
+__all__ = [
+    "EXTENSIONS",
+    "FORMATS",
+    "MAX_PIXELS",
+    "ImageInfo",
+    "core",
+    "decoder",
+    "probe",
+    "warn_without_core",
+]
 
 FORMATS = ("unknown", "jpeg", "png", "webp", "bmp", "gif", "tiff", "npy")
 """Names of formats; the index of one is its code in a catalog, so the order never changes."""
@@ -96,6 +107,23 @@ _CORE = _import_core()
 def core() -> ModuleType | None:
     """Return the native core, or None where it could not be built or loaded."""
     return _CORE
+
+
+def decoder() -> str:
+    """What decodes JPEGs here, for results: ``"own"``, the native core's, or ``"OpenCV"``."""
+    return "OpenCV" if _CORE is None else "own"
+
+
+def warn_without_core() -> None:
+    """Say where the core is missing that images are decoded slowly; once, as warnings are."""
+    if _CORE is None:
+        warnings.warn(
+            f"fastdata's native core is missing from {Path(__file__).parent}: OpenCV decodes, "
+            "whole images and slower. To build it takes a C++ compiler and libjpeg-turbo; a source "
+            "tree as the working directory hides an installed wheel",
+            RuntimeWarning,
+            stacklevel=1,  # this place, by which Python knows that it was said
+        )
 
 
 def probe(data: bytes | memoryview, max_pixels: int = MAX_PIXELS) -> ImageInfo:

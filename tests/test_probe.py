@@ -1,6 +1,9 @@
 """Telling what an encoded image is from its bytes."""
 
 import io
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -113,3 +116,29 @@ def test_damaged_images_are_images_or_a_decode_error(kind: str) -> None:
         for at in rng.integers(min(len(data), 300), size=rng.integers(1, 4)):
             data[at] ^= 1 << int(rng.integers(8))
         _info_or_refusal(bytes(data))
+
+
+def test_a_missing_core_is_said_once(tmp_path: Path) -> None:
+    """Whoever decodes or packs without the core reads so on standard error, and results say it."""
+    code = """
+import sys
+sys.modules["fastdata._core"] = None  # as where it was not built
+import fastdata as fd
+from fastdata import decode
+from fastdata.probe import decoder
+from fastdata.cli.commands import run
+print(decoder())
+sys.argv = ["fastdata", "pack", sys.argv[1], sys.argv[2]]
+raise SystemExit(run())
+"""
+    source = tmp_path / "source" / "ant"
+    source.mkdir(parents=True)
+    (source / "a.png").write_bytes(_encoded("png"))
+    done = subprocess.run(
+        [sys.executable, "-c", code, source.parent, tmp_path / "packed"],
+        capture_output=True, text=True, check=False, timeout=240,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("OpenCV\n")
+    assert done.stderr.count("fastdata's native core is missing from") == 1

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import fastdata
-from fastdata import console, probe
+from fastdata import console
 from fastdata.cli import bench, data, doctor, training
 from fastdata.errors import CorruptError, FastdataError
 
@@ -60,9 +60,4 @@ def _common(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    if probe.core() is None:
-        console.err.print(
-            "note: the native core was not built; it needs a C++ compiler and libjpeg-turbo",
-            style="yellow",
-            soft_wrap=True,
-        )
+    """Options of every command."""

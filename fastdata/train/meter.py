@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self
 import torch
 
 from fastdata import cores
+from fastdata.probe import decoder
 from fastdata.threads import start
 from fastdata.train import ranks
 from fastdata.train.step import StepResult
@@ -135,6 +136,7 @@ def machine(device: torch.device) -> dict[str, str | int]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "torch_threads": torch.get_num_threads(),
+        "decoder": decoder(),
     }
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
