@@ -1,11 +1,13 @@
 """Catalogs that say something else than the files that they are of."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fastdata import manifest
 from fastdata.catalog import Catalog
 from fastdata.catalog_builder import CatalogBuilder
 
@@ -22,4 +24,6 @@ def edit_catalog(folder: Path, change: Callable[[Any], None]) -> None:
     for row, (key, name) in zip(rows, texts, strict=True):
         columns: dict[str, Any] = {column: int(row[column]) for column in names}
         builder.append(key.encode(), name.encode(), **columns)
-    builder.write(path)
+    stored = manifest.Stored(*builder.write(path))
+    stated = replace(manifest.load(folder), catalog=stored)  # of the same pack, as it seems
+    (folder / manifest.FILE_NAME).write_bytes(stated.encode())

@@ -63,9 +63,9 @@ _REFUSED: dict[str, tuple[Callable[[], bytes], str]] = {
     "a bomb of scans": (_scan_bomb, "scans, over the limit"),
     "a claim of 900 million pixels": (lambda: _claims(30000, 30000), "30000x30000 pixels, over"),
     "cut short and closed": (_cut_and_closed, "premature end"),
-    "JPEG 2000": (lambda: _by_opencv(".jp2"), "not an image"),
+    "JPEG 2000": (lambda: _by_opencv(".jp2"), "JPEG 2000 is not loaded as it is"),
     "HDR": (lambda: _by_opencv(".hdr"), "not an image"),
-    "PNM": (lambda: _by_opencv(".ppm"), "not an image"),
+    "PNM": (lambda: _by_opencv(".ppm"), "PNM is not loaded as it is"),
     "an NPY of six bytes": (lambda: b"\x93NUMPY", "truncated NPY"),
 }
 
@@ -265,7 +265,9 @@ def test_batches_without_memory_are_refused(shards: Path) -> None:
     with pytest.raises(OptionError, match=r"4 batches of 23 samples take .* are free"):
         fd.Loader(shards, 23, crop=fd.CenterCrop(60_000))
     with pytest.raises(OptionError, match="choose a smaller batch_size, crop or prefetch"):
-        fd.Loader(shards, 23, crop=fd.CenterCrop(500), prefetch=10**6)
+        fd.Loader(shards, 23, crop=fd.CenterCrop(20_000), prefetch=1000)
+    with pytest.raises(OptionError, match="prefetch must be from 0 to 1024"):
+        fd.Loader(shards, 23, prefetch=10**6)
 
 
 @pytest.mark.parametrize("error", [MemoryError(), cv2.error("out of memory")])

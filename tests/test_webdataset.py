@@ -212,7 +212,7 @@ def test_a_bad_image_meets_their_handler(tmp_path: Path) -> None:
         return [found["__key__"] for found in source.map(decoder, **options)]
 
     assert pipeline(handler=wds.ignore_and_continue) == ["a", "c"]
-    with pytest.raises(DecodeError, match=r"x\.tar: sample 'bad': truncated"):
+    with pytest.raises(DecodeError, match=r"x\.tar: sample 'bad': .*premature end"):
         pipeline()
     gc.collect()  # webdataset leaves the file of a pass that failed open, which is told here
 
