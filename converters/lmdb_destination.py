@@ -63,6 +63,7 @@ class LmdbDestination:
                 self.manifest()
         else:
             refuse_other_pack(self.path, self.journal, mark)
+            self._refuse_others()
 
     def prepare(self, mark: str, *, overwrite: bool) -> list[Noted]:
         """Clear unfinished work; the old file stays until the new one takes its name."""
@@ -93,6 +94,16 @@ class LmdbDestination:
         with suppress(FileNotFoundError):
             return self.path.stat().st_size + self.report_path.stat().st_size
         return self.path.stat().st_size
+
+    def _refuse_others(self) -> None:
+        """Refuse a report beside which there is neither a data set nor a journal."""
+        if not any(map(os.path.lexists, (self.path, self.journal.path))) and os.path.lexists(
+            self.report_path
+        ):
+            raise DestinationError(
+                f"{self.report_path}: of no data set that is here; move it away, or use "
+                "--overwrite to replace it"
+            )
 
     def _clear(self) -> None:
         for path in reversed(self._unfinished):

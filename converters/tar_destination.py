@@ -146,10 +146,12 @@ class TarDestination:
                     "folder, or empty this one"
                 )
         self._refuse_other_manifest()
-        if not {FILE_NAME, MARK_NAME} & set(names) and any(n.endswith(".tar") for n in names):
+        # A pack writes nothing before its journal, which goes after the manifest has come.
+        unknown = {name for name in names if name != LOCK_NAME and not name.endswith(TMP_SUFFIX)}
+        if unknown and not {FILE_NAME, MARK_NAME} & unknown:
             raise DestinationError(
-                f"{self.path}: holds shards that fastdata did not write (no {FILE_NAME}); "
-                "choose another folder"
+                f"{self.path}: holds {min(unknown)!r}, which fastdata did not write (no "
+                f"{FILE_NAME}); choose another folder, or empty this one"
             )
 
     def _refuse_other_manifest(self) -> None:

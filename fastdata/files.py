@@ -10,6 +10,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +24,8 @@ from fastdata.errors import BusyError, DestinationError
 TMP_SUFFIX = ".tmp"
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+# What a lock holds: a number, or whatever a power cut leaves of it.
+_LOCK = re.compile(rb"[0-9\n\0]*")
 _REMEDY = "fastdata never makes one here; remove it"
 
 
@@ -182,6 +185,16 @@ def open_own(path: Path, flags: int = os.O_RDONLY) -> int:
     """
     with Folder(path.parent) as folder:
         return folder.open_own(path.name, flags)
+
+
+def refuse_link(path: Path) -> None:
+    """Refuse a link in the place of a folder that is written within one that the user named.
+
+    Raises:
+        DestinationError: It is one.
+    """
+    if path.is_symlink():
+        raise DestinationError(f"{path}: a symbolic link; {_REMEDY}")
 
 
 def own_size(path: Path) -> int | None:
@@ -366,6 +379,7 @@ class Lock:
         fd = self._folder.open_own(self._path.name, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._refuse_other(fd)
             if self._is_current(fd):
                 return fd
         except BlockingIOError:
@@ -379,6 +393,11 @@ class Lock:
             raise
         os.close(fd)
         return -1
+
+    def _refuse_other(self, fd: int) -> None:
+        """Refuse a file that holds what no lock does."""
+        if not _LOCK.fullmatch(os.pread(fd, 32, 0)):
+            raise DestinationError(f"{self._path}: no lock of fastdata; move it away")
 
     def _is_current(self, fd: int) -> bool:
         """Whether the locked file is still the one of this name."""

@@ -83,6 +83,13 @@ def test_bad_input_is_2(folder: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_path_that_cannot_be_made_is_2(tmp_path: Path) -> None:
+    """Where the system refuses a path that the user named, the error names it."""
+    (tmp_path / "file").touch()
+
+    assert f"{tmp_path / 'file'}: File exists" in _refused(2, "demo", tmp_path / "file")
+
+
 def test_damage_is_1(folder: Path, tmp_path: Path) -> None:
     """A truncated shard, a damaged catalog and a damaged manifest each end with code 1."""
     fastdata.pack(folder, tmp_path / "set")

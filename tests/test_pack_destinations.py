@@ -182,3 +182,25 @@ def test_two_packs_at_once(source: Path, tmp_path: Path, name: str) -> None:
 
     assert pack(source, tmp_path / name).samples == 12
     assert not place.lock_path.exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "new/skipped.jsonl",
+        "new/catalog.fdc",
+        "new/shard-000000.idx",
+        "new/.pack.lock",
+        "new.lmdb.skipped.jsonl",
+        "new.lmdb.lock",
+    ],
+)
+def test_files_of_others_stay(source: Path, tmp_path: Path, name: str) -> None:
+    """A file with a name that packs use is kept where no pack of ours is known to have made it."""
+    theirs = tmp_path / name
+    theirs.parent.mkdir(exist_ok=True)
+    theirs.write_text("somebody's")
+    target = tmp_path / ("new" if name.startswith("new/") else "new.lmdb")
+    with pytest.raises(DestinationError, match=theirs.name):
+        pack(source, target)
+    assert theirs.read_text() == "somebody's"

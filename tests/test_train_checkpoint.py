@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import threading
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -250,6 +251,24 @@ def test_damaged_checkpoints(data: Path, checkpoint: Path) -> None:
         checkpoint.write_bytes(content)
         with pytest.raises(StateError, match=r"run\.pt"):
             train(data, recipe(), network=_network(), checkpoint=checkpoint, resume=True)
+
+
+def test_checkpoint_that_would_be_inflated(data: Path, checkpoint: Path) -> None:
+    """A checkpoint is stored as it is: one that is compressed could be of any size."""
+    with zipfile.ZipFile(checkpoint) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(checkpoint, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, member in content.items():
+            archive.writestr(name, member)
+    with pytest.raises(StateError, match=r"run\.pt"):
+        train(data, recipe(), network=_network(), checkpoint=checkpoint, resume=True)
+
+
+def test_checkpoint_that_is_no_file(data: Path, tmp_path: Path) -> None:
+    """A FIFO is an error, not a wait."""
+    os.mkfifo(tmp_path / "run.pt")
+    with pytest.raises(OSError, match="not a regular file"):
+        train(data, recipe(), network=_network(), checkpoint=tmp_path / "run.pt", resume=True)
 
 
 def test_checkpoint_that_is_there(data: Path, checkpoint: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from fastdata.bench import page_cache
 from fastdata.converters.pack import pack
 from fastdata.errors import OptionError
+from fastdata.files import refuse_link
 from fastdata.loaders.export import export
 from fastdata.loaders.open_source import open_source
 from fastdata.train.checks import check_labelled
@@ -67,9 +68,11 @@ def both_forms(path: Path, work: Path | None, *, batch_size: int, tell: Tell) ->
     place.mkdir(parents=True, exist_ok=True)
     if kind == "folder":
         folder, packed = path, place / "packed"
+        refuse_link(packed)
         pack(path, packed, progress=lambda done, _, of, __: tell("pack", done, of))
     else:
         folder, packed = place / "images", path
+        refuse_link(folder)
         export(path, folder, progress=lambda _, done, of: tell("export", done, of))
     warm = [page_cache.warm(form, lambda *at: tell("read", *at)) for form in (folder, packed)]
     return Forms(folder, packed, place, samples, classes, all(warm))

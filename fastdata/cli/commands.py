@@ -43,6 +43,10 @@ def run() -> int:
     except FastdataError as error:
         console.print_error(str(error))
         return 1 if isinstance(error, CorruptError) else 2
+    except OSError as error:  # of a path that the user named
+        where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+        console.print_error(f"{where}{error.strerror or error}")
+        return 2
     finally:
         sys.stdout.flush()  # while there is somebody to tell that it cannot be written
     return 0

@@ -1,6 +1,7 @@
 """The demo's pictures, generated once."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from fastdata import photos
 from fastdata.errors import DestinationError
-from fastdata.files import write_atomically
+from fastdata.files import read_regular, write_atomically
 from fastdata.json_fields import read_json
 
 CLASSES = 10
@@ -22,29 +23,33 @@ def generate(
 ) -> None:
     """Make pictures for training and validation, unless they are there.
 
-    The folder gets its name when it is whole, with a note inside of how it was made.
+    The folder gets its name when it is whole. A note inside says how it was made; a folder without
+    one is not ours.
     """
     note = {"images": images, "val_images": val_images, "classes": CLASSES}
     if folder.exists():
         _check_note(folder, note)
         return
     unfinished = folder.with_name(folder.name + ".tmp")
-    if unfinished.exists():  # of a demo that was stopped
+    with suppress(OSError):
+        unfinished.rmdir()  # of a demo that was stopped at once
+    if os.path.lexists(unfinished):
+        _check_note(unfinished, note)
         shutil.rmtree(unfinished)
     unfinished.mkdir()
+    write_atomically(unfinished / _NOTE, json.dumps(note).encode())
     for part, count, seed in (("train", images, 0), ("val", val_images, 1)):
         progress = partial(tell, f"generate {part}")
         photos.generate(
             unfinished / part, images=count, classes=CLASSES, seed=seed, progress=progress
         )
-    write_atomically(unfinished / _NOTE, json.dumps(note).encode())
     unfinished.rename(folder)
 
 
 def _check_note(folder: Path, note: dict[str, int]) -> None:
     found = None
     with suppress(OSError, DestinationError):
-        found = read_json((folder / _NOTE).read_bytes(), str(folder), DestinationError, "")
+        found = read_json(read_regular(folder / _NOTE), str(folder), DestinationError, "")
     if found != note:
         raise DestinationError(
             f"{folder} holds something other than this demo's pictures; "

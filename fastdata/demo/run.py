@@ -10,6 +10,7 @@ from fastdata.crop import RandomResizedCrop
 from fastdata.demo.pictures import generate
 from fastdata.demo.results import DemoReport, Loading
 from fastdata.demo.show import page
+from fastdata.files import refuse_link
 from fastdata.loaders.loader import Loader
 from fastdata.train import Progress, Recipe, train
 
@@ -59,6 +60,8 @@ def demo(
     tell = progress or (lambda *_: None)
     root = Path(folder)
     root.mkdir(parents=True, exist_ok=True)
+    for name in ("photos", "train", "val"):
+        refuse_link(root / name)
     generate(root / "photos", images=images, val_images=val_images, tell=tell)
 
     pictures, val_pictures = root / "photos/train", root / "photos/val"

@@ -1,6 +1,7 @@
 """Checkpoints: all that a run needs to go on as if it had never stopped."""
 
 import dataclasses
+import os
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import Any, BinaryIO, NoReturn
 import torch
 
 from fastdata.errors import DestinationError, OptionError, StateError
-from fastdata.files import write_atomically
+from fastdata.files import open_regular, write_atomically
 from fastdata.loaders.loader import Loader
 from fastdata.source import Source
 from fastdata.train import ranks
@@ -203,9 +204,11 @@ def read(path: Path) -> dict[str, Any]:
         StateError: It is damaged, or no checkpoint of this version.
     """
     try:
-        with zipfile.ZipFile(path) as archive:  # torch itself does not compare the CRC-32s
-            damaged = archive.testzip()
-        content = None if damaged else torch.load(path, map_location="cpu", weights_only=True)
+        with open_regular(path) as fd, os.fdopen(fd, "rb", closefd=False) as file:
+            with zipfile.ZipFile(file) as archive:  # torch itself does not compare the CRC-32s
+                packed = any(entry.compress_type for entry in archive.infolist())
+                damaged = "its packing" if packed else archive.testzip()
+            content = None if damaged else torch.load(file, map_location="cpu", weights_only=True)
     except OSError:
         raise
     except Exception as error:  # zip files and torch raise whatever comes
