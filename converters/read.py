@@ -5,7 +5,6 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future
 from typing import NamedTuple
 
 from fastdata.checksum import crc32c
@@ -14,7 +13,7 @@ from fastdata.converters.listing import Listing, Skipped
 from fastdata.errors import DecodeError, SourceError
 from fastdata.memory import never
 from fastdata.probe import EXTENSIONS, ImageInfo
-from fastdata.threads import Threads
+from fastdata.threads import Task, Threads
 
 # What may be read ahead of the writer: enough files to keep threads busy while the writer syncs a
 # shard, few enough bytes for a small machine.
@@ -64,7 +63,7 @@ def read_all(
     Raises:
         SourceError: Files cannot be read for a reason that lies in this process.
     """
-    pending: deque[tuple[int, int, Future[Loaded | Skipped]]] = deque()
+    pending: deque[tuple[int, int, Task[Loaded | Skipped]]] = deque()
     ahead = 0
     stop = threading.Event()
     pool = Threads(workers, "fastdata-read")

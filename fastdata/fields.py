@@ -1,7 +1,6 @@
 """What else belongs to a batch, read beside its images: fields as bytes, and masks cut alike."""
 
 from collections.abc import Collection
-from concurrent.futures import Future, wait
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from fastdata.limits import MAX_PIXELS
 from fastdata.native import Failures
 from fastdata.source import Source
 from fastdata.targets import Mask, crop_mask, decode_mask
-from fastdata.threads import Threads
+from fastdata.threads import Task, Threads, ended
 
 _AT_ONCE = 4  # parts that a batch is read in
 
@@ -134,7 +133,7 @@ class Fields:
         """Use :meth:`FieldReader.submit`."""
         self.crops = crops
         self.columns = columns
-        self.futures: list[Future[Failures]] = []
+        self.futures: list[Task[Failures]] = []
         self.cancelled = False
 
     def cancel(self) -> None:
@@ -145,9 +144,7 @@ class Fields:
 
     def wait(self, seconds: float) -> bool:
         """Wait until nothing touches the masks any more; False if that takes longer."""
-        # a cancelled future counts as done only once an executor looked at it, which may be over
-        running = [future for future in self.futures if not future.cancelled()]
-        return not wait(running, seconds).not_done
+        return ended(self.futures, seconds)
 
     def failures(self) -> Failures:
         """What went wrong, by place, once :meth:`wait` was true."""

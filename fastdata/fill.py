@@ -8,10 +8,8 @@ and fro costs the trainer more than the planning itself. A failure travels as a 
 waits for the batch, with the key of its sample.
 """
 
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, wait
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -24,7 +22,7 @@ from fastdata.limits import MAX_PIXELS
 from fastdata.native import Failures, NativeDecoder, NativeJob, Places
 from fastdata.probe import FORMATS, core, probe
 from fastdata.source import Ids, Source
-from fastdata.threads import Threads
+from fastdata.threads import Flag, Task, Threads, ended
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -80,7 +78,7 @@ class Filling:
         self.labels = labels
         self._parts: list[Part] = []
         # no part of it refers back to the batch: an error would keep both alive
-        self.cancelled = threading.Event()
+        self.cancelled = Flag()
 
     def add(self, part: Part) -> None:
         """Make a part belong to the batch, also when the batch was cancelled in the meantime."""
@@ -260,7 +258,7 @@ class Filler:
 class _Futures:
     """Work on Python's threads, by place in the batch."""
 
-    def __init__(self, futures: dict[int, Future[None]]) -> None:
+    def __init__(self, futures: dict[int, Task[None]]) -> None:
         self._futures = futures
 
     def cancel(self) -> None:
@@ -268,9 +266,7 @@ class _Futures:
             future.cancel()
 
     def wait(self, seconds: float) -> bool:
-        # a cancelled future counts as done only once an executor looked at it, which may be over
-        running = [future for future in self._futures.values() if not future.cancelled()]
-        return not wait(running, seconds).not_done
+        return ended(self._futures.values(), seconds)
 
     def failures(self) -> Failures:
         errors = {place: future.exception() for place, future in self._futures.items()}

@@ -114,7 +114,7 @@ class Ring:
         # No Python runs at its end, only a method written in C: a Ctrl-C that Python notices while
         # it runs a callback is printed and lost.
         end = weakref.ref(lease, self._ended.put)
-        self._lent[id(end)] = end, memory
+        self._lent[id(end)] = end, memory  # not reached where a Ctrl-C comes just now
         return np.asarray(lease, np.uint8)
 
     def _allocate(self) -> torch.Tensor:
@@ -126,6 +126,6 @@ class Ring:
     def _take_back(self) -> None:
         """Make what came back free again; beyond the spare ones it goes to the system."""
         while not self._ended.empty():
-            _, memory = self._lent.pop(id(self._ended.get_nowait()))
-            if len(self._free) < self._spare:
-                self._free.append(memory)
+            lent = self._lent.pop(id(self._ended.get_nowait()), None)  # None: see lend()
+            if lent is not None and len(self._free) < self._spare:
+                self._free.append(lent[1])

@@ -5,10 +5,11 @@ import contextlib
 import ctypes
 import os
 import threading
+import time
 import warnings
 import weakref
-from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from collections.abc import Callable, Iterable
+from concurrent.futures import CancelledError, Executor, Future
 from queue import Empty, SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
@@ -80,6 +81,102 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
+class Flag:
+    """Set once, and seen by all threads. It has no lock, which a Ctrl-C could leave locked."""
+
+    def __init__(self) -> None:
+        self._set = False
+
+    def set(self) -> None:
+        """Set it."""
+        self._set = True
+
+    def is_set(self) -> bool:
+        """Whether it was set."""
+        return self._set
+
+
+class Task(Future[_T]):
+    """A function that one of the threads runs, and its result.
+
+    It does as other futures do, but holds no lock while Python code runs: a Ctrl-C in the midst of
+    waiting or cancelling would leave it locked, and the thread would wait for it for ever.
+    """
+
+    def __init__(self, call: Callable[[], _T]) -> None:
+        self._call: Callable[[], _T] | None = call
+        self._fate: dict[str, bool] = {}  # who came first, in one step: a thread, or cancel()
+        self._ended = threading.Lock()  # held until the end; waiting on it alone needs no Python
+        self._ended.acquire()
+        self._done = False
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        """Run the function, unless it was cancelled."""
+        call, self._call = self._call, None
+        if call is None or self._fate.setdefault("cancelled", False):
+            return
+        try:
+            self._value = call()
+        except BaseException as error:  # noqa: BLE001 - it travels to whoever waits
+            self._error = error
+        self._done = True
+        self._ended.release()
+
+    def cancel(self) -> bool:
+        """Do not begin it; whether that came in time."""
+        return self._fate.setdefault("cancelled", True)
+
+    def cancelled(self) -> bool:
+        """Whether it was cancelled in time."""
+        return self._fate.get("cancelled", False)
+
+    def running(self) -> bool:
+        """Whether it was begun, and did not end yet."""
+        return bool(self._fate) and not self.done()
+
+    def done(self) -> bool:
+        """Whether nothing runs any more, nor will."""
+        return self._done or self.cancelled()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until it is done; False if that takes longer."""
+        if not self.done() and self._ended.acquire(timeout=max(0.0, seconds)):
+            self._ended.release()  # for others who wait; what is done is not waited for
+        return self.done()
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Its error, or None; raises as :meth:`result` does where there is neither."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while not self.wait(_LOOK if end is None else min(_LOOK, end - time.monotonic())):
+            if end is not None and time.monotonic() >= end:
+                raise TimeoutError
+        if self.cancelled():
+            raise CancelledError
+        return self._error
+
+    def result(self, timeout: float | None = None) -> _T:
+        """What the function returned, or raised.
+
+        Raises:
+            TimeoutError: It takes longer.
+            CancelledError: It was cancelled.
+        """
+        try:
+            if (error := self.exception(timeout)) is not None:
+                raise error
+            return self._value
+        finally:
+            error = None  # whose traceback refers to here
+            del self
+
+
+def ended(tasks: Iterable[Task[Any]], seconds: float) -> bool:
+    """Wait until all are done; False if that takes longer."""
+    end = time.monotonic() + seconds
+    return all(task.wait(end - time.monotonic()) for task in tasks)
+
+
 class Threads(Executor, Owner):
     """Threads that run functions in the order of submission.
 
@@ -100,8 +197,8 @@ class Threads(Executor, Owner):
         self._guard = threading.Lock()
         self._closed = False
         self._threads: list[threading.Thread] = []
-        self._queue: SimpleQueue[_Task | None] = SimpleQueue()
-        weakref.finalize(self, _end, self._queue, self._threads).atexit = False
+        self._queue: SimpleQueue[Task[Any] | None] = SimpleQueue()
+        weakref.finalize(self, _end, self._queue).atexit = False
 
     def start(self) -> int:
         """Start them now; how many there are.
@@ -114,7 +211,7 @@ class Threads(Executor, Owner):
 
     def submit(
         self, function: Callable[_P, _T], /, *args: _P.args, **options: _P.kwargs
-    ) -> Future[_T]:
+    ) -> Task[_T]:
         """Run a function on one of the threads.
 
         Raises:
@@ -127,9 +224,9 @@ class Threads(Executor, Owner):
                 raise RuntimeError("these threads were ended")
             if not self._threads and (started := self._start()) < self._most:
                 warn_of_fewer(started, self._most)
-            future: Future[_T] = Future()
-            self._queue.put(_Task(future, lambda: function(*args, **options)))
-        return future
+            task = Task(lambda: function(*args, **options))
+            self._queue.put(task)
+        return task
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002
         """End the threads once everything was run, or what is running if the rest is cancelled."""
@@ -141,9 +238,8 @@ class Threads(Executor, Owner):
                 with contextlib.suppress(Empty):
                     while True:
                         if (task := self._queue.get_nowait()) is not None:
-                            task.future.cancel()
-                            task.future.set_running_or_notify_cancel()
-            _end(self._queue, self._threads)
+                            task.cancel()
+            _end(self._queue)
         if wait:
             for thread in self._threads:
                 thread.join()
@@ -185,39 +281,22 @@ def warn_of_fewer(started: int, wanted: int) -> None:
     )
 
 
-class _Task:
-    """A function to run, and where its result goes."""
-
-    def __init__(self, future: Future[Any], call: Callable[[], Any]) -> None:
-        self.future = future
-        self._call = call
-
-    def run(self) -> None:
-        if not self.future.set_running_or_notify_cancel():
-            return
-        try:
-            result = self._call()
-        except BaseException as error:  # noqa: BLE001 - it travels to whoever waits
-            self.future.set_exception(error)
-        else:
-            self.future.set_result(result)
-
-
+_LOOK = 1.0  # seconds between looks at a task, whose end wakes the waiter by itself
 _REMEDY = "raise the limit (ulimit -u, a container's pids), or ask for fewer threads"
-_RUNNING: "weakref.WeakKeyDictionary[threading.Thread, SimpleQueue[_Task | None]]"
+_RUNNING: "weakref.WeakKeyDictionary[threading.Thread, SimpleQueue[Task[Any] | None]]"
 _RUNNING = weakref.WeakKeyDictionary()
 
 
-def _run(queue: SimpleQueue[_Task | None]) -> None:
+def _run(queue: SimpleQueue[Task[Any] | None]) -> None:
     while (task := queue.get()) is not None:
         task.run()
         del task  # what it refers to is not kept until the next one comes
+    queue.put(None)  # for the next thread, so that one is enough for however many there are
 
 
-def _end(queue: SimpleQueue[_Task | None], threads: list[threading.Thread]) -> None:
+def _end(queue: SimpleQueue[Task[Any] | None]) -> None:
     """Let each thread end after what was submitted before."""
-    for _ in threads:
-        queue.put(None)
+    queue.put(None)
 
 
 def _at_exit() -> None:
@@ -226,7 +305,7 @@ def _at_exit() -> None:
         owner.end_with_interpreter()
     for thread, queue in list(_RUNNING.items()):
         if thread.is_alive():  # never so in a forked child
-            queue.put(None)
+            _end(queue)
     for thread in list(_RUNNING):
         thread.join()
     if (native := core()) is not None:

@@ -1,7 +1,5 @@
 """A stage behind decoding: the user's own function over each image."""
 
-import threading
-from concurrent.futures import Future, wait
 from queue import SimpleQueue
 
 import numpy as np
@@ -11,7 +9,7 @@ from fastdata.errors import TransformError
 from fastdata.fill import ALL, Filling, Fills, Pixels, Work
 from fastdata.native import Failures
 from fastdata.source import Source
-from fastdata.threads import Threads
+from fastdata.threads import Flag, Task, Threads
 from fastdata.workers import Transform, Workers
 
 _LOOK = 0.2  # seconds between looks at a decoding batch, whose end wakes the waiter by itself
@@ -117,16 +115,15 @@ class _Stage:
     """A batch under way."""
 
     def __init__(self) -> None:
-        self.cancelled = threading.Event()
-        self.future: Future[Failures]
+        self.cancelled = Flag()
+        self.future: Task[Failures]
 
     def cancel(self) -> None:
         self.cancelled.set()
         self.future.cancel()
 
     def wait(self, seconds: float) -> bool:
-        # a cancelled future counts as done only once an executor looked at it, which may be over
-        return self.future.cancelled() or not wait([self.future], seconds).not_done
+        return self.future.wait(seconds)
 
     def failures(self) -> Failures:
         error = self.future.exception()

@@ -1,6 +1,5 @@
 """What DALI is fed with: encoded bytes, read ahead of time, and where their crops lie."""
 
-from concurrent.futures import Future, wait
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +14,7 @@ from fastdata.loaders.dali_plan import Placement, place
 from fastdata.native import cut_runs
 from fastdata.probe import probe
 from fastdata.source import Source
-from fastdata.threads import Threads
+from fastdata.threads import Task, Threads, ended
 
 _CHUNK = 16  # samples that one thread reads at a time
 _JPEG = b"\xff\xd8\xff"
@@ -40,7 +39,7 @@ class Food(NamedTuple):
 class Reading:
     """A batch that is being read."""
 
-    def __init__(self, chunks: list[Future[Food]]) -> None:
+    def __init__(self, chunks: list[Task[Food]]) -> None:
         """Use :meth:`Feeder.submit`."""
         self._chunks = chunks
 
@@ -51,7 +50,7 @@ class Reading:
 
     def wait(self, seconds: float) -> bool:
         """Wait until everything is read or a sample failed; False if that takes longer."""
-        return not wait(self._chunks, seconds).not_done
+        return ended(self._chunks, seconds)
 
     def failed(self) -> bool:
         """Whether a sample failed, once :meth:`wait` was true."""

@@ -7,8 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import cv2
+import numpy as np
 import pytest
 import transforms
+from interrupting import interrupted
 
 import fastdata as fd
 from fastdata.errors import OptionError
@@ -110,6 +113,23 @@ def test_closed_by_a_signal_handler(shards: Path, monkeypatch: pytest.MonkeyPatc
 
     with pytest.raises(OptionError, match="closed"):
         next(iter(loader))
+
+
+def test_closing_can_be_interrupted(tmp_path: Path) -> None:
+    """After a Ctrl-C at any step of close(), another close() ends all threads."""
+    (tmp_path / "a").mkdir()
+    for number in range(8):
+        assert cv2.imwrite(str(tmp_path / f"a/{number}.png"), np.zeros((60, 60, 3), np.uint8))
+    step, more = 1, True
+    while more:
+        before = set(threading.enumerate())
+        loader = fd.Loader(tmp_path, 4, crop=_CROP, threads=2)
+        next(iter(loader))
+        more = interrupted(step, loader.close)
+        loader.close()
+
+        assert set(threading.enumerate()) <= before
+        step += 3
 
 
 _LEFT_OPEN = """

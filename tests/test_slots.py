@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from interrupting import interrupted
 
 from fastdata.errors import DeviceError
 from fastdata.slots import Layout, Ring
@@ -28,6 +29,20 @@ def test_a_buffer_comes_back() -> None:
     del lease
 
     assert _address(ring.lend()) == address
+
+
+def test_lending_can_be_interrupted() -> None:
+    """A Ctrl-C at any step of lending costs no later lending, and no buffer."""
+    ring = Ring(10, spare=2, pinned=False)
+    step = 1
+    while interrupted(step, ring.lend):
+        step += 1
+        assert len(ring.lend()) == 10
+    gc.collect()
+    ring.lend()
+
+    assert step > 5
+    assert len(ring._lent) <= 1
 
 
 def test_views_keep_it_lent() -> None:

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from interrupting import interrupted
 
 import fastdata as fd
 from fastdata import cores
 from fastdata.errors import OptionError, ThreadError
-from fastdata.threads import MOST, Threads
+from fastdata.threads import MOST, Task, Threads, ended
 
 _LIMIT = 120.0  # seconds; it only ends what hangs
 
@@ -79,6 +80,50 @@ def test_threads_end_with_their_last_reference() -> None:
     for thread in mine:
         thread.join(_LIMIT)
         assert not thread.is_alive()
+
+
+def _interrupted_calls(tasks: list[Task[bool]]) -> dict[str, Callable[[], object]]:
+    return {
+        "wait": lambda: ended(tasks, _LIMIT),
+        "cancel": lambda: [task.cancel() for task in tasks],
+        "result": lambda: [task.result(_LIMIT) for task in tasks],
+        "exception": lambda: [task.exception() for task in tasks],
+    }
+
+
+@pytest.mark.parametrize("name", ["wait", "cancel", "result", "exception"])
+def test_ctrl_c_leaves_nothing_locked(name: str) -> None:
+    """Wherever Ctrl-C comes in waiting or cancelling, tasks end, for whoever waits again."""
+    step, more = 1, True
+    while more:
+        threads, go = Threads(2, "test"), threading.Event()
+        tasks = [threads.submit(go.wait, _LIMIT) for _ in range(4)]
+        if name != "cancel":
+            go.set()
+        more = interrupted(step, _interrupted_calls(tasks)[name])
+        go.set()
+
+        assert all(task.cancelled() or task.result(_LIMIT) for task in tasks)
+        threads.shutdown(cancel_futures=True)
+        step += 1
+    assert step > 10
+
+
+def test_a_thread_that_nobody_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Ctrl-C that comes as a thread was just started does not keep the others from their end."""
+    begin: Callable[[threading.Thread], None] = threading.Thread.start
+    threads = Threads(3, "test")
+
+    def start(thread: threading.Thread) -> None:
+        begin(thread)
+        if thread.name == "test-2":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(KeyboardInterrupt):
+        threads.submit(int)
+
+    threads.shutdown()
 
 
 def test_fewer_threads_do_all_the_work(allowed: list[int]) -> None:
