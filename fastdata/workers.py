@@ -14,6 +14,7 @@ import random
 import signal
 import sys
 import traceback
+import weakref
 from collections.abc import Callable, Sequence
 from itertools import repeat
 from multiprocessing.connection import Connection
@@ -137,13 +138,12 @@ class _SharedMemory:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._file = above_standard(os.memfd_create("fastdata-pixels"))
-        os.ftruncate(self._file, size)
-        self.map = mmap.mmap(self._file, size)
-        self.path = f"/proc/{os.getpid()}/fd/{self._file}"
-
-    def __del__(self) -> None:
-        os.close(self._file)
+        file = above_standard(os.memfd_create("fastdata-pixels"))
+        # no __del__, which finds no module at the interpreter's end
+        weakref.finalize(self, os.close, file).atexit = False
+        os.ftruncate(file, size)
+        self.map = mmap.mmap(file, size)
+        self.path = f"/proc/{os.getpid()}/fd/{file}"
 
 
 class _Process:

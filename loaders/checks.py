@@ -5,6 +5,7 @@ import torch
 from fastdata import memory
 from fastdata.errors import OptionError
 from fastdata.limits import check_max_pixels
+from fastdata.slots import Layout
 from fastdata.threads import MOST, check_count
 from fastdata.workers import Transform
 
@@ -43,6 +44,22 @@ def check_options(
     if not 0 <= prefetch <= MOST:
         raise OptionError(f"prefetch must be from 0 to {MOST}, found {prefetch}")
     check_max_pixels(max_pixels)
+
+
+def batch_bytes(
+    layout: Layout, samples: int, *, floats: torch.dtype | None, arena: bool = False
+) -> int:
+    """Host memory of a batch.
+
+    Args:
+        layout: Of its buffer.
+        samples: In the batch.
+        floats: Type of its normalised images, where these are in host memory too.
+        arena: Whether its pixels are also in memory that processes share.
+    """
+    height, width = layout.shape
+    values = 3 * height * width * layout.views * samples
+    return layout.size(samples) + values * ((floats.itemsize if floats else 0) + arena)
 
 
 def check_memory(size: int, samples: int, batches: int) -> None:

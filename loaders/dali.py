@@ -14,7 +14,7 @@ from fastdata.epochs import Shuffle
 from fastdata.errors import OptionError
 from fastdata.limits import MAX_PIXELS
 from fastdata.loaders.batch_loader import BatchLoader
-from fastdata.loaders.checks import check_memory, check_options
+from fastdata.loaders.checks import batch_bytes, check_memory, check_options
 from fastdata.loaders.choice import Weights, Where
 from fastdata.loaders.dali_feed import Feeder
 from fastdata.loaders.dali_graph import Graph
@@ -145,8 +145,10 @@ class DALILoader(BatchLoader):
         whole = bool(shuffle) if drop_last is None else drop_last
         plan = BatchPlan(len(epochs), batch_size, whole, *rank_and_world_size(rank, world_size))
         most = min(batch_size, len(epochs))
-        check_memory(Layout(crop.shape, views).size(most), most, prefetch + 2)
         to = usable_device("cpu" if device is None else device)
+        floats = dtype if None not in (device, normalize) and to.type == "cpu" else None
+        size = batch_bytes(Layout(crop.shape, views), most, floats=floats)
+        check_memory(size, most, prefetch + 2)
         threads = cores.decode_threads() if threads is None else threads
         graph = Graph(
             batch_size=views * most,

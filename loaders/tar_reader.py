@@ -2,6 +2,7 @@
 
 import os
 import resource
+import weakref
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,6 +31,7 @@ class TarSource(PackedSource):
         folder = Path(os.path.abspath(path))
         super().__init__(*open_shards(folder))
         self._open: dict[int, int] = {}
+        weakref.finalize(self, _close_all, self._open).atexit = False
         # leave most descriptors to the program that uses us
         self._files: Any = None  # the native core's view of the shards
         self._most_open = max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
@@ -45,8 +47,7 @@ class TarSource(PackedSource):
     def close(self) -> None:
         """Close the shards; a later read opens them again."""
         self._files = None
-        while self._open:
-            os.close(self._open.popitem()[1])
+        _close_all(self._open)
 
     def _bytes(self, sample: int, shard: int, offset: int, length: int) -> bytes:
         stored = self.manifest.shards[shard]
@@ -80,3 +81,8 @@ class TarSource(PackedSource):
 
     def _file(self, shard: int) -> Path:
         return self.path / self.manifest.shards[shard].name
+
+
+def _close_all(files: dict[int, int]) -> None:
+    while files:
+        os.close(files.popitem()[1])

@@ -8,7 +8,7 @@ from fastdata.crop import Crop
 from fastdata.epochs import Epochs
 from fastdata.fields import FieldReader
 from fastdata.fill import Filler, Fills
-from fastdata.loaders.checks import check_memory
+from fastdata.loaders.checks import batch_bytes, check_memory
 from fastdata.loaders.pipeline import Pipeline
 from fastdata.loaders.quarantine import Quarantine
 from fastdata.loaders.replace import Replacer
@@ -70,7 +70,9 @@ def wired(
         OptionError: There is no memory for the batches.
     """
     layout = Layout(crop.shape, views, mask is not None)
-    check_memory(layout.size(most), most, prefetch + 2)
+    floats = dtype if normalize is not None and device.type == "cpu" else None
+    size = batch_bytes(layout, most, floats=floats, arena=workers > 0)
+    check_memory(size, most, prefetch + 2)
     reader = None
     if fields or mask is not None:
         reader = FieldReader(

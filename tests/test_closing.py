@@ -151,6 +151,25 @@ def test_a_loader_that_is_left_open(shards: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+_WORKERS_LEFT = """
+import sys
+import fastdata as fd
+import transforms
+
+if __name__ == "__main__":
+    options = {"crop": fd.RandomResizedCrop(16), "transform": transforms.invert, "workers": 1}
+    sys.modules["kept until modules are gone"] = fd.Loader(sys.argv[1], 4, **options)
+"""
+
+
+def test_worker_processes_that_are_left(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So it is with worker processes, whose memory is freed when modules are gone already."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    done = _program(_WORKERS_LEFT, shards)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 _DAEMON = """
 import sys, threading
 import fastdata as fd

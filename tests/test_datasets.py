@@ -1,6 +1,8 @@
 """The iterable datasets, alone and under torch's DataLoader."""
 
+import gc
 import json
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,17 @@ def test_encoded_bytes_are_the_files(folder: Path, tmp_path: Path, name: str | N
 
     for sample in fd.open(path, decode=False):
         assert sample.image == (folder / f"{sample.key}.jpg").read_bytes()
+
+
+def test_files_of_a_dropped_data_set(dataset: Path) -> None:
+    """A data set that was read and is not held any more leaves no file open, closed or not."""
+    before = len(os.listdir("/proc/self/fd"))
+    samples = fd.open(dataset)
+    assert sum(1 for _ in samples) == 23
+    del samples
+    gc.collect()
+
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_open_picks_the_reader(folder: Path, shards: Path, lmdb_file: Path) -> None:

@@ -13,6 +13,7 @@ import jpegs
 import numpy as np
 import pytest
 import torch
+import transforms
 from catalogs import edit_catalog
 from peak import peak
 from PIL import Image
@@ -265,9 +266,31 @@ def test_batches_without_memory_are_refused(shards: Path) -> None:
     with pytest.raises(OptionError, match=r"4 batches of 23 samples take .* are free"):
         fd.Loader(shards, 23, crop=fd.CenterCrop(60_000))
     with pytest.raises(OptionError, match="choose a smaller batch_size, crop or prefetch"):
-        fd.Loader(shards, 23, crop=fd.CenterCrop(20_000), prefetch=1000)
+        fd.Loader(shards, 23, crop=fd.CenterCrop(5000), prefetch=1000)
     with pytest.raises(OptionError, match="prefetch must be from 0 to 1024"):
         fd.Loader(shards, 23, prefetch=10**6)
+
+
+@pytest.mark.parametrize(
+    ("options", "most"),
+    [
+        ({}, 1),
+        ({"views": 2}, 2),
+        ({"device": "cpu"}, 5),
+        ({"device": "cpu", "normalize": None}, 1),
+        ({"transform": transforms.invert, "workers": 1}, 2),
+    ],
+)
+def test_all_that_a_batch_takes_is_counted(
+    shards: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], most: int
+) -> None:
+    """Normalised images in host memory, and what processes share, are part of a batch."""
+    pixels = 23 * 100 * 100 * 3
+    monkeypatch.setattr(memory, "available", lambda: 4 * most * pixels)
+    with pytest.raises(OptionError, match=r"are free"):
+        fd.Loader(shards, 23, crop=fd.CenterCrop(100), **options)
+    monkeypatch.setattr(memory, "available", lambda: 4 * most * (pixels + 1000))
+    fd.Loader(shards, 23, crop=fd.CenterCrop(100), **options).close()
 
 
 @pytest.mark.parametrize("error", [MemoryError(), cv2.error("out of memory")])

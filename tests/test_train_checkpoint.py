@@ -271,6 +271,27 @@ def test_checkpoint_that_is_no_file(data: Path, tmp_path: Path) -> None:
         train(data, recipe(), network=_network(), checkpoint=tmp_path / "run.pt", resume=True)
 
 
+def test_checkpoints_that_contradict_themselves(data: Path, checkpoint: Path) -> None:
+    """Numbers of a checkpoint that are not of one moment of a run are an error that names it."""
+    good = torch.load(checkpoint, weights_only=True)
+    loader, sums, results = good["loader"], good["sums"], good["epochs"]
+    edits: list[dict[str, Any]] = [
+        *({"step": good["step"] + more} for more in (-10_000, -1, 1, 10**30)),
+        *({"seconds": seconds} for seconds in (-1.0, float("nan"), float("inf"))),
+        {"epochs": [*results, *[{"epoch": number} for number in range(9)]]},
+        {"epochs": [{"epoch": 0, "loss": "low"}]},
+        {"loader": {**loader, "epoch": loader["epoch"] + 1}},
+        {"loader": {**loader, "samples": loader["samples"] + 1}},
+        {"sums": sums + 1},
+        {"sums": sums * float("nan")},
+        {"sums": sums[0]},
+    ]
+    for edit in edits:
+        torch.save({**good, **edit}, checkpoint)
+        with pytest.raises(StateError, match=r"run\.pt"):
+            train(data, recipe(), network=_network(), checkpoint=checkpoint, resume=True)
+
+
 def test_checkpoint_that_is_there(data: Path, checkpoint: Path) -> None:
     """A checkpoint is not overwritten by a run that does not go on from it."""
     before = checkpoint.read_bytes()

@@ -1,6 +1,7 @@
 """Checkpoints: all that a run needs to go on as if it had never stopped."""
 
 import dataclasses
+import math
 import os
 import zipfile
 from collections.abc import Mapping
@@ -122,6 +123,11 @@ class Checkpoints:
         """
         content = read(self._path)
         _check_same(self._path, content["run"], self._run)
+        if not _fits_together(content, len(self._data)):
+            raise StateError(
+                f"{self._path} is no checkpoint of this run: steps, epochs, sums and place in the "
+                "data contradict each other; take an older copy, or start anew"
+            )
         try:
             for name, part in self._step.parts().items():
                 part.load_state_dict(content["parts"][name])
@@ -221,6 +227,41 @@ def read(path: Path) -> dict[str, Any]:
     if wrong or content["version"] != VERSION:
         raise StateError(f"{path} is no checkpoint of `fastdata train`, version {VERSION}")
     return content
+
+
+def _fits_together(content: Mapping[str, Any], batches: int) -> bool:
+    """Whether the numbers of a checkpoint are of one moment in a run.
+
+    Args:
+        content: Of a checkpoint of this very run.
+        batches: In an epoch.
+    """
+    run, results, sums = content["run"], content["epochs"], content["sums"]
+    steps, epoch = math.ceil(batches / run["accumulate"]), len(results)
+    done = content["step"] - epoch * steps  # in the epoch under way
+    taken = min(done * run["accumulate"], batches)
+    images = taken * run["batch_size"]  # of each rank
+    place = (epoch, images * ranks.count()) if taken < batches else (epoch + 1, 0)
+    return (
+        0 <= done <= (steps if epoch < run["epochs"] else 0)
+        and 0 <= content["seconds"] < math.inf
+        and (content["seconds"] > 0 or not done)
+        and all(_is_result(result, number) for number, result in enumerate(results))
+        and sums.shape == (ranks.count(), 3)
+        and bool((sums[:, 2] == images).all() and (sums[:, 1] >= 0).all())
+        and bool((sums[:, 1] <= images).all())
+        and (content["loader"].get("epoch"), content["loader"].get("samples")) == place
+    )
+
+
+def _is_result(result: object, epoch: int) -> bool:
+    """Whether it is what a finished epoch found."""
+    if not isinstance(result, dict) or result.get("epoch") != epoch:
+        return False
+    figures = {name: value for name, value in result.items() if name != "epoch"}
+    if figures.get("val_accuracy") is None:
+        figures.pop("val_accuracy", None)
+    return all(isinstance(value, float) for value in figures.values())
 
 
 def _check_same(path: Path, theirs: Mapping[str, object], ours: Mapping[str, object]) -> None:
