@@ -10,7 +10,8 @@ from fastdata.converters.lmdb_writer import LmdbWriter, whole_groups
 from fastdata.converters.place import Noted, check_size, refuse_other_pack
 from fastdata.converters.writer import Writer
 from fastdata.errors import CorruptError, DestinationError, NotADatasetError
-from fastdata.files import fsync_folder, temporary
+from fastdata.files import fsync_folder, read_regular, temporary
+from fastdata.json_fields import JsonFields
 from fastdata.manifest import REPORT_NAME, Manifest, Shard
 
 
@@ -96,14 +97,19 @@ class LmdbDestination:
         return self.path.stat().st_size
 
     def _refuse_others(self) -> None:
-        """Refuse a report beside which there is neither a data set nor a journal."""
-        if not any(map(os.path.lexists, (self.path, self.journal.path))) and os.path.lexists(
-            self.report_path
-        ):
+        """Refuse a report that fastdata did not write."""
+        if not os.path.lexists(self.report_path):
+            return
+        try:
+            for line in read_regular(self.report_path).splitlines():
+                entry = JsonFields.read(line, str(self.report_path), DestinationError, "")
+                entry.take("name", str), entry.take("reason", str)
+                entry.end()
+        except (OSError, DestinationError):
             raise DestinationError(
-                f"{self.report_path}: of no data set that is here; move it away, or use "
-                "--overwrite to replace it"
-            )
+                f"{self.report_path}: not written by fastdata; move it away, or use --overwrite to "
+                "replace it"
+            ) from None
 
     def _clear(self) -> None:
         for path in reversed(self._unfinished):

@@ -19,7 +19,7 @@ from fastdata.converters.source_builder import Builder, Wanted
 from fastdata.converters.source_columns import Columns, as_field, as_name
 from fastdata.converters.source_records import Extent, Files, RecordListing
 from fastdata.errors import OptionError, ShardError, SourceError
-from fastdata.files import open_regular
+from fastdata.files import open_regular, read_regular
 from fastdata.json_fields import JsonFields, read_json
 
 INDEX_NAME = "index.json"
@@ -87,7 +87,11 @@ def list_mds(
         for offset, data in _samples(shard):
             parts = _parts(shard, offset, data)
             values = {
-                name: _decode(first.columns[name][0], data[slice(*parts[name])])
+                name: _decode(
+                    first.columns[name][0],
+                    data[slice(*parts[name])],
+                    f"{shard.path}: column {name!r} of the sample at byte {offset}",
+                )
                 for name in columns.all()
                 if name != columns.image
             }
@@ -117,7 +121,7 @@ def is_index(data: bytes) -> bool:
 def _shards(folder: Path) -> list[_Shard]:
     file = folder / INDEX_NAME
     try:
-        text = file.read_bytes()
+        text = read_regular(file)
     except OSError as error:
         raise SourceError(f"{file}: cannot read the index: {error.strerror}") from error
     listed = JsonFields.read(text, str(file), SourceError, _ADVICE)
@@ -176,8 +180,10 @@ def _samples(shard: _Shard) -> Iterator[tuple[int, bytes]]:
 def _parts(shard: _Shard, offset: int, data: bytes) -> dict[str, tuple[int, int]]:
     """Where the value of each column lies within a sample."""
     open_ended = sum(not size for _, size in shard.columns.values())
-    stated = iter(np.frombuffer(data[: 4 * open_ended], "<u4").tolist())
     at, found = 4 * open_ended, {}
+    if len(data) < at:
+        raise ShardError(f"{shard.path}: the sample at byte {offset} is cut short; fetch it again")
+    stated = iter(np.frombuffer(data[:at], "<u4").tolist())
     for name, (_, fixed) in shard.columns.items():
         size = fixed or next(stated, 0)
         found[name] = (at, at + size)
@@ -190,7 +196,10 @@ def _parts(shard: _Shard, offset: int, data: bytes) -> dict[str, tuple[int, int]
     return found
 
 
-def _decode(encoding: str, data: bytes) -> Any:
+def _decode(encoding: str, data: bytes, where: str) -> Any:
     if encoding in _NUMBERS:
-        return np.frombuffer(data, _NUMBERS[encoding])[0].item()
+        kind = np.dtype(_NUMBERS[encoding])
+        if len(data) != kind.itemsize:
+            raise ShardError(f"{where}: {len(data)} bytes are no {encoding}; fetch it again")
+        return np.frombuffer(data, kind)[0].item()
     return data.decode("utf-8", "surrogateescape") if encoding in _TEXTS else data

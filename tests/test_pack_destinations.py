@@ -204,3 +204,13 @@ def test_files_of_others_stay(source: Path, tmp_path: Path, name: str) -> None:
     with pytest.raises(DestinationError, match=theirs.name):
         pack(source, target)
     assert theirs.read_text() == "somebody's"
+
+
+def test_the_report_of_an_lmdb_that_was_removed_is_replaced(source: Path, tmp_path: Path) -> None:
+    """A list of what was left out is known to be ours; packing again needs no --overwrite."""
+    (source / "ant/bad.jpg").write_bytes(b"no image")
+    pack(source, tmp_path / "new.lmdb")
+    (tmp_path / "new.lmdb").unlink()
+    assert (tmp_path / "new.lmdb.skipped.jsonl").exists()
+
+    assert pack(source, tmp_path / "new.lmdb").samples == 12

@@ -210,6 +210,27 @@ def test_mds_shards_that_are_damaged_or_compressed_are_refused(tmp_path: Path) -
         pack(source, tmp_path / "out")
 
 
+@pytest.mark.parametrize("label", [b"", b"\1\0\0", b"\1" + bytes(16)])
+def test_mds_numbers_of_another_size_are_refused(tmp_path: Path, label: bytes) -> None:
+    """A number has the bytes of its encoding, whatever the index calls the size of its column."""
+    columns = {"image": ("jpeg", None), "label": ("int", None)}
+    source = mds(tmp_path / "mds", [[{"image": picture(0), "label": label}]], columns)
+    with pytest.raises(ShardError, match=rf"'label' .* {len(label)} bytes are no int"):
+        pack(source, tmp_path / "out")
+
+
+def test_mds_samples_without_their_sizes_are_refused(tmp_path: Path) -> None:
+    """A sample that is shorter than the sizes of its columns is an error that names the shard."""
+    source = mds(tmp_path / "mds", [[{"image": b""}]], {"image": ("jpeg", None)})
+    shard, index = source / "shard.00000.mds", source / "index.json"
+    whole = bytearray(shard.read_bytes()[:-1])
+    whole[8:12] = len(whole).to_bytes(4, "little")
+    shard.write_bytes(whole)
+    index.write_text(index.read_text().replace(f": {len(whole) + 1},", f": {len(whole)},"))
+    with pytest.raises(ShardError, match="cut short"):
+        pack(source, tmp_path / "out", kind="mds")
+
+
 @pytest.mark.parametrize("subdir", [True, False])
 def test_an_lmdb_of_another_tool_is_packed(tmp_path: Path, subdir: bool) -> None:
     """Keys stay, their folders are classes, entries that are no image are left out and named."""

@@ -16,6 +16,7 @@ from training import Killed, colours, plain_network, recipe, train, weights
 
 from fastdata.errors import DestinationError, OptionError, StateError
 from fastdata.train import EpochResult, Progress, Recipe
+from fastdata.train.checkpoint import save
 
 # 15 pictures make 3 whole batches of 4 an epoch, and with accumulation steps of 2 and of 1.
 _MIXED = {"mixup": 0.2, "cutmix": 1.0, "erasing": 0.5, "label_smoothing": 0.1, "clip": 1.0}
@@ -262,6 +263,16 @@ def test_checkpoint_that_would_be_inflated(data: Path, checkpoint: Path) -> None
             archive.writestr(name, member)
     with pytest.raises(StateError, match=r"run\.pt"):
         train(data, recipe(), network=_network(), checkpoint=checkpoint, resume=True)
+
+
+def test_checkpoint_on_a_full_disk() -> None:
+    """The error says what is wrong and with which file, not what torch makes of it."""
+    with (
+        open("/dev/full", "wb", buffering=0) as full,
+        pytest.raises(OSError, match="No space") as e,
+    ):
+        save({"weights": torch.zeros(1 << 20)}, full, Path("run.pt"))
+    assert e.value.filename == "run.pt"
 
 
 def test_checkpoint_that_is_no_file(data: Path, tmp_path: Path) -> None:

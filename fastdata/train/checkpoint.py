@@ -112,7 +112,7 @@ class Checkpoints:
                 "loader": self._data.state_dict(),
                 "random": random,  # (ranks, B) uint8
             }
-            write_atomically(self._path, lambda file: torch.save(content, file))
+            write_atomically(self._path, lambda file: save(content, file, self._path))
         ranks.meet(device)
 
     def restore(self, at: Position) -> None:
@@ -141,6 +141,22 @@ class Checkpoints:
             set_random_state(content["random"][ranks.number()], self._step.device)
         except (TypeError, RuntimeError, ValueError, IndexError) as error:
             raise StateError(f"{self._path} is no checkpoint of this run: {error}") from error
+
+
+def save(content: Mapping[str, Any], file: BinaryIO, path: Path) -> None:
+    """Write a checkpoint's content to an open file.
+
+    Raises:
+        OSError: It cannot be written; ``path`` is named.
+    """
+    try:
+        torch.save(content, file)
+    except (OSError, RuntimeError) as error:
+        # torch ends its archive after an error, too, which is then another error.
+        reason = error if isinstance(error, OSError) else error.__context__
+        if not isinstance(reason, OSError):
+            raise
+        raise OSError(reason.errno, reason.strerror, str(path)) from error
 
 
 def prepare(path: Path, *, every: int | None, resume: bool, device: torch.device) -> bool:
