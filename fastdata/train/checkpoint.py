@@ -230,6 +230,7 @@ def read(path: Path) -> dict[str, Any]:
             with zipfile.ZipFile(file) as archive:  # torch itself does not compare the CRC-32s
                 packed = any(entry.compress_type for entry in archive.infolist())
                 damaged = "its packing" if packed else archive.testzip()
+            file.seek(0)
             content = None if damaged else torch.load(file, map_location="cpu", weights_only=True)
     except OSError:
         raise
