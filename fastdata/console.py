@@ -75,6 +75,8 @@ class _Console(Console):
 out = _Console()
 err = _Console(stderr=True)
 
+_LONGEST = 8192  # characters of an error that are shown; a path has up to 4,096 bytes
+
 _PLAIN = str.maketrans("▁▂▃▄▅▆▇█", "1234567#")  # for terminals that have ASCII alone
 
 
@@ -87,8 +89,9 @@ def escaped(text: str) -> str:
 
 
 def print_error(text: str) -> None:
-    """The line that says why a command failed."""
-    err.print(Text(escaped(f"error: {text}")), style="red", soft_wrap=True)
+    """The line that says why a command failed; what a crafted file makes endless is cut."""
+    shown = text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
+    err.print(Text(escaped(f"error: {shown}")), style="red", soft_wrap=True)
 
 
 def show_warning(

@@ -40,6 +40,12 @@ def test_trace_without_a_folder(data: Path) -> None:
         train(data, recipe(), network=plain_network(), profile="none/trace.json")
 
 
+def test_trace_into_a_folder(data: Path, tmp_path: Path) -> None:
+    """A folder in the place of the trace is refused at the start, not passed over at the end."""
+    with pytest.raises(OptionError, match="is a folder; name a file"):
+        train(data, recipe(), network=plain_network(), profile=tmp_path)
+
+
 def test_scalars(data: Path, tmp_path: Path) -> None:
     """TensorBoard's own reader finds each epoch's figures at its last step."""
     events: Any = pytest.importorskip(

@@ -80,6 +80,8 @@ class Watch:
 def _profiler(path: Path, device: torch.device, steps: int) -> Any:
     if steps < 2:
         raise OptionError(f"profile needs 2 steps or more, this run has {steps}; train longer")
+    if path.is_dir():
+        raise OptionError(f"profile: {path} is a folder; name a file for the trace")
     if not path.parent.is_dir():
         raise OptionError(f"profile: the folder {path.parent} does not exist; make it")
     activities = [profiler.ProfilerActivity.CPU]
