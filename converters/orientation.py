@@ -9,6 +9,9 @@ import numpy.typing as npt
 
 Pixels = npt.NDArray[np.uint8]
 
+_ORIENTATION = 274
+_INTEGERS = {1: "B", 3: "H", 4: "I", 6: "b", 8: "h", 9: "i"}  # SHORT, or what some writers put
+
 _MARK = b"Exif\0\0"
 _JPEG_MARKER = re.compile(rb"\xff[^\x00\xff]")
 
@@ -94,7 +97,8 @@ def _tag(exif: memoryview) -> int:
     (at,) = struct.unpack_from(order + "I", exif, 4)
     (entries,) = struct.unpack_from(order + "H", exif, at)
     for entry in range(at + 2, at + 2 + 12 * entries, 12):
-        tag, kind, count, value = struct.unpack_from(order + "HHIH", exif, entry)
-        if (tag, kind, count) == (274, 3, 1):
+        tag, kind, count = struct.unpack_from(order + "HHI", exif, entry)
+        if tag == _ORIENTATION and count == 1 and kind in _INTEGERS:
+            (value,) = struct.unpack_from(order + _INTEGERS[kind], exif, entry + 8)
             return value if value in _TURNS else 1
     return 1

@@ -1,19 +1,26 @@
 """Images that no loader reads fast, coded to PNG, so that a packed data set holds none of them."""
 
 import io
+import struct
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from fastdata.converters.reductions import FIRST_FRAME, LESS_DEPTH, NO_ALPHA, STRETCHED
 from fastdata.errors import DecodeError
 from fastdata.jpeg_header import is_lossless
-from fastdata.limits import MAX_PIXELS
+from fastdata.limits import MAX_PIXELS, check_pixels
 from fastdata.memory import BUDGET, never
 from fastdata.pillow_images import FORMATS, depth, load, needs_pillow, open_header, sniff, to_rgb
 from fastdata.probe import probe
 
 _ORIENTATION = 274
 _BYTES_A_PIXEL = 16  # as the file has it, converted, as an array, and coded
+_JPEG2000_BYTES_A_PIXEL = 100  # where code blocks have 16 pixels, the least
+_JPEG2000_TILE_BYTES = 16 << 10
+_JPEG2000_MOST_TILES = 65535
+_START_OF_JPEG2000 = b"\xff\x4f\xff\x51"
+_PNG_HEAD = b"\x89PNG\r\n\x1a\n"
 
 
 def readable(
@@ -77,9 +84,47 @@ def to_png(
         StoppedError: It is not wanted any more.
     """
     image = open_header(data, kind, max_pixels)
-    with BUDGET.lease(image.width * image.height * _BYTES_A_PIXEL + len(data), stopped):
+    with BUDGET.lease(_decoding_bytes(image, kind, data, max_pixels) + len(data), stopped):
         load(image, kind, max_pixels)
         return _coded(image), (f"{FORMATS[kind].label} coded to PNG", *_lost(image))
+
+
+def _decoding_bytes(image: Any, kind: str, data: bytes, max_pixels: int) -> int:
+    """About the memory that decoding takes at most, beside the file."""
+    pixels = int(image.width) * int(image.height)
+    if kind == "ico":
+        pixels = max(pixels, _icon_pixels(data, max_pixels))
+    if kind != "jpeg2000":
+        return pixels * _BYTES_A_PIXEL
+    tiles = 1
+    if (at := data.find(_START_OF_JPEG2000)) >= 0:
+        with suppress(struct.error):
+            sides = struct.unpack_from(">8I", data, at + 8)  # X, Y; origin; tile; its origin
+            across, down = (
+                -(-(end - start) // max(1, side))
+                for end, side, start in zip(sides[:2], sides[4:6], sides[6:], strict=True)
+            )
+            tiles = max(1, across) * max(1, down)
+    return (
+        pixels * _JPEG2000_BYTES_A_PIXEL + min(tiles, _JPEG2000_MOST_TILES) * _JPEG2000_TILE_BYTES
+    )
+
+
+def _icon_pixels(data: bytes, max_pixels: int) -> int:
+    """Pixels of the largest PNG in an icon, of which the icon's own header may say less.
+
+    Raises:
+        DecodeError: It is over the limit.
+    """
+    most = 0
+    at = data.find(_PNG_HEAD)
+    while at >= 0:
+        with suppress(struct.error):
+            width, height = struct.unpack_from(">II", data, at + 16)
+            check_pixels(width, height, max_pixels)
+            most = max(most, width * height)
+        at = data.find(_PNG_HEAD, at + 1)
+    return most
 
 
 def _coded(image: Any) -> bytes:

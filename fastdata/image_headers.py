@@ -43,16 +43,19 @@ def read_png(data: memoryview) -> Size:
 
 
 def read_gif(data: memoryview) -> Size:
-    """Read the logical screen, and follow the blocks to the end of the first frame."""
+    """Read the logical screen, and follow the blocks to the end of the first frame.
+
+    A frame that reaches beyond the screen makes the picture larger, as in Pillow.
+    """
     width, height, flags = struct.unpack_from("<HHB", data, 6)
     at = 13 + _gif_palette(flags)
     while data[at] == 0x21:  # extensions
         at = _gif_blocks(data, at + 2)
     if data[at] != 0x2C:
         raise DecodeError("damaged GIF: it holds no frame")
-    flags = data[at + 9]
+    left, top, across, down, flags = struct.unpack_from("<HHHHB", data, at + 1)
     _gif_blocks(data, at + 11 + _gif_palette(flags))  # past the descriptor and the code size
-    return width, height, 1
+    return max(width, left + across), max(height, top + down), 1
 
 
 def _gif_palette(flags: int) -> int:
@@ -146,14 +149,18 @@ _TIFF_TYPES = {1: "B", 3: "H", 4: "I", 7: "B", 16: "Q"}
 _TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_BITS, _TIFF_COMPRESSION, _TIFF_COLOURS = 256, 257, 258, 259, 262
 _TIFF_FILL_ORDER, _TIFF_ORIENTATION, _TIFF_SAMPLES, _TIFF_PLANES = 266, 274, 277, 284
 _TIFF_STRIPS, _TIFF_STRIP_BYTES, _TIFF_TILES, _TIFF_TILE_BYTES = 273, 279, 324, 325
-_TIFF_TILE_WIDTH, _TIFF_EXTRA_SAMPLES, _TIFF_SAMPLE_FORMAT = 322, 338, 339
+_TIFF_TILE_WIDTH, _TIFF_TILE_HEIGHT, _TIFF_EXTRA_SAMPLES, _TIFF_SAMPLE_FORMAT = 322, 323, 338, 339
 _TIFF_PALETTE, _TIFF_JPEG_TABLES = 320, 347  # which lie behind the pixels in many files
 _TIFF_WANTED = frozenset(
     {_TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_BITS, _TIFF_COMPRESSION, _TIFF_COLOURS}
     | {_TIFF_FILL_ORDER, _TIFF_ORIENTATION, _TIFF_SAMPLES, _TIFF_PLANES}
     | {_TIFF_STRIPS, _TIFF_STRIP_BYTES, _TIFF_TILES, _TIFF_TILE_BYTES}
-    | {_TIFF_PALETTE, _TIFF_JPEG_TABLES, _TIFF_TILE_WIDTH, _TIFF_EXTRA_SAMPLES, _TIFF_SAMPLE_FORMAT}
+    | {_TIFF_PALETTE, _TIFF_JPEG_TABLES, _TIFF_TILE_WIDTH, _TIFF_TILE_HEIGHT}
+    | {_TIFF_EXTRA_SAMPLES, _TIFF_SAMPLE_FORMAT}
 )
+_TIFF_MOST_TILE_PIXELS = (
+    2**22
+)  # of an image that is smaller: a decoder takes memory for whole tiles
 TiffTags = dict[int, tuple[int, ...]]
 
 
@@ -174,6 +181,9 @@ def read_tiff(data: memoryview) -> Size:
     needed = max(map(sum, zip(offsets, lengths, strict=False)), default=0)
     if needed > len(data):
         raise _truncated("TIFF", len(data), needed)
+    tile = tags.get(_TIFF_TILE_WIDTH, (0,))[0] * tags.get(_TIFF_TILE_HEIGHT, (0,))[0]
+    if tile > max(width * height, _TIFF_MOST_TILE_PIXELS):
+        raise DecodeError(f"damaged TIFF: tiles of {tile} pixels, and {width}x{height} in all")
     if tags.get(_TIFF_ORIENTATION, (1,))[0] in (5, 6, 7, 8):  # which decoders turn upright
         width, height = height, width
     return width, height, samples
@@ -193,6 +203,7 @@ def _tiff_directory(data: memoryview) -> TiffTags:
     if end > len(data):
         raise _truncated("TIFF", len(data), end)
     tags: TiffTags = {}
+    total = 0
     for entry in range(start, end, entry_size):
         tag, kind, count = struct.unpack_from(order + entry_format, data, entry)
         if tag not in _TIFF_WANTED or kind not in _TIFF_TYPES or not count:
@@ -204,6 +215,9 @@ def _tiff_directory(data: memoryview) -> TiffTags:
         end = value_at + struct.calcsize(values)
         if end > len(data):
             raise _truncated("TIFF", len(data), end)
+        total += struct.calcsize(values)
+        if total > len(data):  # the same bytes many times cost memory and hours
+            raise DecodeError(f"damaged TIFF: over {len(data)} bytes of values in as large a file")
         tags[tag] = struct.unpack_from(values, data, value_at)
     return tags
 

@@ -59,6 +59,8 @@ _READERS = {
     "npy": read_npy,
 }
 
+_BY_PILLOW = ("gif", "tiff", "bmp")  # always or sometimes
+
 _MAGIC: dict[str, bytes | tuple[bytes, ...]] = {
     "jpeg": b"\xff\xd8\xff",
     "png": b"\x89PNG\r\n\x1a\n",
@@ -155,8 +157,9 @@ def decoding_bytes(info: ImageInfo, size: int) -> int:
     if info.format == "npy":
         return size
     # the pixels twice, in a decoder and out of it, as 4 bytes where there is alpha; and all
-    # coefficients of a JPEG that comes in several scans
-    return info.width * info.height * (12 if info.progressive else 8)
+    # coefficients of a JPEG that comes in several scans, or Pillow's copies
+    large = info.progressive or info.format in _BY_PILLOW
+    return info.width * info.height * (12 if large else 8)
 
 
 def _sniff(head: bytes) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fastdata.decode import decode
 from fastdata.errors import DecodeError
 from fastdata.probe import probe
 
@@ -137,3 +138,45 @@ def test_counts_in_a_tiff_are_checked_before_they_are_believed() -> None:
 
     with pytest.raises(DecodeError, match="truncated TIFF"):
         probe(b"II*\0" + struct.pack("<IH", 8, 1) + entry)
+
+
+def _tiff(*entries: tuple[int, int, int, int], values: bytes = b"") -> bytes:
+    """Entries of tag, type, count, and value or offset into ``values``."""
+    start = 8 + 2 + 12 * len(entries) + 4
+    rows = (
+        struct.pack("<HHII", tag, kind, count, value + (start if count > 4 else 0))
+        for tag, kind, count, value in entries
+    )
+    head = b"II*\0" + struct.pack("<IH", 8, len(entries))
+    return head + b"".join(rows) + bytes(4) + values
+
+
+def test_values_of_a_tiff_cannot_be_the_same_bytes_many_times() -> None:
+    """Tags that share a long value, which would be read once for each, are refused."""
+    data = _tiff(*[(320, 1, 100_000, 0)] * 50, values=bytes(100_000))
+
+    with pytest.raises(DecodeError, match="bytes of values in as large a file"):
+        probe(data)
+
+
+def test_tiles_of_a_tiff_are_no_way_past_the_limits() -> None:
+    """A small image of huge tiles, which a decoder would take memory for, is refused."""
+    sizes = [(256, 3, 1, 100), (257, 3, 1, 100), (322, 4, 1, 46336), (323, 4, 1, 46336)]
+
+    with pytest.raises(DecodeError, match="tiles of 2147024896 pixels"):
+        probe(_tiff(*sizes))
+
+
+def test_a_gif_is_as_large_as_its_frame() -> None:
+    """A first frame that reaches beyond the screen makes the picture larger, as in Pillow."""
+    encoded = io.BytesIO()
+    Image.new("L", (30, 20), 200).save(encoded, "GIF")
+    data = bytearray(encoded.getvalue())
+    data[6:10] = struct.pack("<HH", 8, 9)
+    with Image.open(io.BytesIO(data)) as image:
+        expected = np.array(image.convert("RGB"))
+
+    info = probe(bytes(data))
+
+    assert (info.width, info.height) == (30, 20) == expected.shape[1::-1]
+    assert np.array_equal(decode(bytes(data)), expected)

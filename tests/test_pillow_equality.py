@@ -300,6 +300,21 @@ def test_orientation_goes_along(orient: str) -> None:
         assert np.array_equal(decode(image), np.asarray(upright.convert("RGB")))
 
 
+@pytest.mark.parametrize("kind", [3, 4, 9])
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_orientation_may_be_any_integer(order: str, kind: int) -> None:
+    """EXIF that states the orientation as another type than SHORT turns pixels as in Pillow."""
+    value = struct.pack(order + ("H2x" if kind == 3 else "I"), 6)
+    head = struct.pack(order + "2sHIHHHI", b"II" if order == "<" else b"MM", 42, 8, 1, 274, kind, 1)
+    data = saved(BASE.convert("RGB"), "PNG", exif=head + value + bytes(4))
+
+    with Image.open(io.BytesIO(data)) as theirs:
+        upright = np.asarray(ImageOps.exif_transpose(theirs).convert("RGB"))
+
+    assert upright.shape[:2] == BASE.size
+    assert np.array_equal(decode(packed(data, orient="apply")), upright)
+
+
 def test_what_is_lost_is_noted() -> None:
     """A GIF's further frames and its transparency, and a TGA's alpha, are counted."""
     animation = saved(FRAMES[0], "GIF", save_all=True, append_images=FRAMES[1:])
