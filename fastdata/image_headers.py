@@ -158,9 +158,8 @@ _TIFF_WANTED = frozenset(
     | {_TIFF_PALETTE, _TIFF_JPEG_TABLES, _TIFF_TILE_WIDTH, _TIFF_TILE_HEIGHT}
     | {_TIFF_EXTRA_SAMPLES, _TIFF_SAMPLE_FORMAT}
 )
-_TIFF_MOST_TILE_PIXELS = (
-    2**22
-)  # of an image that is smaller: a decoder takes memory for whole tiles
+# Of a tile that is larger than its image: a decoder takes memory for whole tiles.
+_TIFF_MOST_TILE_PIXELS = 2**22
 TiffTags = dict[int, tuple[int, ...]]
 
 
