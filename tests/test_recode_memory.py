@@ -13,6 +13,9 @@ from fastdata.converters.coding import Coding
 from fastdata.errors import DecodeError
 from fastdata.memory import never
 
+# Pillow says so of an icon whose header lies; packing does not pass that on
+pytestmark = pytest.mark.filterwarnings("ignore:Image was not the expected size:UserWarning")
+
 
 class _Budget:
     """A budget that writes down what is asked for."""
