@@ -178,16 +178,17 @@ def consume():
     with fd.Loader(sys.argv[1], 4, crop=fd.RandomResizedCrop(64), threads=2) as loader:
         while True:
             for batch in loader:
+                kept.append(batch)  # a tensor that is freed just then ends any program of torch's
                 begun.set()
 
-begun = threading.Event()
+kept, begun = [], threading.Event()
 threading.Thread(target=consume, daemon=True).start()
 begun.wait()
 """
 
 
 def test_a_daemon_thread_ends_silently(shards: Path) -> None:
-    """A program may end while a daemon thread takes batches: code 0, and nothing is printed."""
+    """A program may end while a daemon thread takes a batch: code 0, and nothing is printed."""
     done = _program(_DAEMON, shards)
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
