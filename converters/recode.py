@@ -83,19 +83,43 @@ def to_png(
         DecodeError: Pillow is missing, cannot read it, or it is too large.
         StoppedError: It is not wanted any more.
     """
+    label = FORMATS[kind].label
+    if kind == "ico":  # Pillow decodes it where it opens it
+        with BUDGET.lease(_icon_pixels(data, max_pixels) * _BYTES_A_PIXEL + len(data), stopped):
+            image = open_header(data, kind, max_pixels)
+            return _coded(image), (f"{label} coded to PNG", *_lost(image))
     image = open_header(data, kind, max_pixels)
-    with BUDGET.lease(_decoding_bytes(image, kind, data, max_pixels) + len(data), stopped):
+    needed = image.width * image.height * _BYTES_A_PIXEL
+    if kind == "jpeg2000":
+        needed = _jpeg2000_bytes(data, image.width * image.height)
+    with BUDGET.lease(needed + len(data), stopped):
         load(image, kind, max_pixels)
-        return _coded(image), (f"{FORMATS[kind].label} coded to PNG", *_lost(image))
+        return _coded(image), (f"{label} coded to PNG", *_lost(image))
 
 
-def _decoding_bytes(image: Any, kind: str, data: bytes, max_pixels: int) -> int:
-    """About the memory that decoding takes at most, beside the file."""
-    pixels = int(image.width) * int(image.height)
-    if kind == "ico":
-        pixels = max(pixels, _icon_pixels(data, max_pixels))
-    if kind != "jpeg2000":
-        return pixels * _BYTES_A_PIXEL
+def _icon_pixels(data: bytes, max_pixels: int) -> int:
+    """Pixels of the largest picture in an icon, of which the icon's own header may say less.
+
+    Raises:
+        DecodeError: It is over the limit.
+    """
+    most = 0
+    with suppress(struct.error):  # what is cut off is not decoded
+        (pictures,) = struct.unpack_from("<H", data, 4)
+        for entry in range(6, 6 + 16 * pictures, 16):
+            (at,) = struct.unpack_from("<I", data, entry + 12)
+            if data.startswith(_PNG_HEAD, at):
+                width, height = struct.unpack_from(">II", data, at + 16)
+            else:  # a BMP of the picture and its mask
+                width, height = struct.unpack_from("<II", data, at + 4)
+                height //= 2
+            check_pixels(width, height, max_pixels)
+            most = max(most, width * height)
+    return most
+
+
+def _jpeg2000_bytes(data: bytes, pixels: int) -> int:
+    """About the memory that decoding a JPEG 2000 takes at most."""
     tiles = 1
     if (at := data.find(_START_OF_JPEG2000)) >= 0:
         with suppress(struct.error):
@@ -104,27 +128,8 @@ def _decoding_bytes(image: Any, kind: str, data: bytes, max_pixels: int) -> int:
                 -(-(end - start) // max(1, side))
                 for end, side, start in zip(sides[:2], sides[4:6], sides[6:], strict=True)
             )
-            tiles = max(1, across) * max(1, down)
-    return (
-        pixels * _JPEG2000_BYTES_A_PIXEL + min(tiles, _JPEG2000_MOST_TILES) * _JPEG2000_TILE_BYTES
-    )
-
-
-def _icon_pixels(data: bytes, max_pixels: int) -> int:
-    """Pixels of the largest PNG in an icon, of which the icon's own header may say less.
-
-    Raises:
-        DecodeError: It is over the limit.
-    """
-    most = 0
-    at = data.find(_PNG_HEAD)
-    while at >= 0:
-        with suppress(struct.error):
-            width, height = struct.unpack_from(">II", data, at + 16)
-            check_pixels(width, height, max_pixels)
-            most = max(most, width * height)
-        at = data.find(_PNG_HEAD, at + 1)
-    return most
+            tiles = min(max(1, across) * max(1, down), _JPEG2000_MOST_TILES)
+    return pixels * _JPEG2000_BYTES_A_PIXEL + tiles * _JPEG2000_TILE_BYTES
 
 
 def _coded(image: Any) -> bytes:

@@ -4,6 +4,7 @@ import io
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from PIL import Image, features
@@ -12,6 +13,10 @@ from fastdata.converters import recode
 from fastdata.converters.coding import Coding
 from fastdata.errors import DecodeError
 from fastdata.memory import never
+from fastdata.pillow_images import open_header
+
+# Pillow's, about pictures of another size than an icon says
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:PIL")
 
 # Pillow says so of an icon whose header lies; packing does not pass that on
 pytestmark = pytest.mark.filterwarnings("ignore:Image was not the expected size:UserWarning")
@@ -45,8 +50,17 @@ def _icon(side: int) -> bytes:
     return struct.pack("<HHHBBBBHHII", 0, 1, 1, 16, 16, 0, 0, 1, 32, len(png), 22) + png
 
 
-def test_memory_for_an_icon_is_that_of_its_picture(budget: _Budget) -> None:
-    """A large PNG in an icon that calls itself small waits for memory as a large one."""
+def test_memory_for_an_icon_is_that_of_its_picture(
+    budget: _Budget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large PNG in an icon that calls itself small has its memory before Pillow opens it."""
+
+    def opened(*arguments: Any) -> Any:
+        assert budget.sizes, "Pillow decodes an icon where it opens it"
+        return open_header(*arguments)
+
+    monkeypatch.setattr(recode, "open_header", opened)
+
     coded = Coding().code_file(_icon(900), "a.ico")
 
     assert (coded.info.width, coded.info.height) == (900, 900)
