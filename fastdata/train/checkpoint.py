@@ -237,7 +237,9 @@ def read(path: Path) -> dict[str, Any]:
     except Exception as error:  # zip files and torch raise whatever comes
         raise StateError(f"{path} is no whole checkpoint: {type(error).__name__}") from error
     if damaged:
-        raise StateError(f"{path} is damaged in {damaged}; take an older copy, or train from the start")
+        raise StateError(
+            f"{path} is damaged in {damaged}; take an older copy, or train from the start"
+        )
     if not isinstance(content, dict) or content.keys() != _FIELDS.keys():
         raise StateError(f"{path} is no checkpoint of `fastdata train`, version {VERSION}")
     wrong = [name for name, kind in _FIELDS.items() if type(content[name]) is not kind]
@@ -287,7 +289,8 @@ def _check_same(path: Path, theirs: Mapping[str, object], ours: Mapping[str, obj
         if theirs.get(name) != ours.get(name):
             raise StateError(
                 f"{path} is of another run: its {name} is {_shown(theirs.get(name))}, here it is "
-                f"{_shown(ours.get(name))}; run it as it was, or train from the start with another checkpoint"
+                f"{_shown(ours.get(name))}; run it as it was, or train from the start with another "
+                "checkpoint"
             )
 
 
