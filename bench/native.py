@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastdata import limits, probe
-from fastdata.crop import CropPlan
+from fastdata.images import limits, probe
+from fastdata.plan.crop import CropPlan
 
 NEEDS = ("fastdata._core",)
 

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 from measure import machine, put_out, versions
 
-from fastdata.batches import BatchPlan
-from fastdata.catalog import Catalog
-from fastdata.catalog_format import PART_ROWS, Part, decode_header, encode_header
-from fastdata.crop import RandomResizedCrop
-from fastdata.epochs import Epochs, Shuffle, Stratum, augmentation_keys
+from fastdata.dataset.catalog import Catalog
+from fastdata.dataset.catalog_format import PART_ROWS, Part, decode_header, encode_header
+from fastdata.plan.batch_plan import BatchPlan
+from fastdata.plan.crop import RandomResizedCrop
+from fastdata.plan.epochs import Epochs, Shuffle, Stratum, augmentation_keys
 
 _BATCH = 256
 _TEXT = 24  # bytes of key and name a sample

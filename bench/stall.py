@@ -32,10 +32,10 @@ import numpy as np
 from measure import machine, versions
 
 import fastdata as fd
-from fastdata.loaders.open_source import open_source
+from fastdata.batch.native import NativeDecoder
+from fastdata.images.probe import core
 from fastdata.loaders.pipeline import Pipeline
-from fastdata.native import NativeDecoder
-from fastdata.probe import core
+from fastdata.loaders.readers.open_source import open_source
 
 _CHUNK = 50_000  # additions between two looks at the loader: about 0.6 ms
 
@@ -177,7 +177,7 @@ def main() -> None:
     given = parser.parse_args()
     options = {"rounds": given.rounds, "seconds": given.seconds}
     rows = {"native core": measure(given.path, given.batch_size, **options)}
-    with mock.patch("fastdata.fill.core", return_value=None):
+    with mock.patch("fastdata.batch.fill.core", return_value=None):
         rows["OpenCV"] = measure(given.path, given.batch_size, **options)
     print(f"{'':12} {'counting':>9} {'decoding':>9} {'taking':>9} {'cores':>9}")
     for name, row in rows.items():

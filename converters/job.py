@@ -10,20 +10,20 @@ from types import TracebackType
 
 import numpy as np
 
-from fastdata import order, rng
-from fastdata.converters.coding import Coding
-from fastdata.converters.listing import PACKED_DAMAGED, Listing, Skipped, count_reasons
+from fastdata.converters.images.coding import Coding
 from fastdata.converters.pace import Limit, Pace, TimedCoding
 from fastdata.converters.place import Destination, Noted
 from fastdata.converters.read import Loaded, read_all
-from fastdata.converters.scan import nothing_left
+from fastdata.converters.sources.folder import nothing_left
+from fastdata.converters.sources.listing import PACKED_DAMAGED, Listing, Skipped, count_reasons
 from fastdata.converters.tally import Tally, encode_report
 from fastdata.converters.writer import Item, Writer
+from fastdata.dataset.manifest import Manifest, Options, Stored, fingerprint
 from fastdata.errors import DestinationError, SourceError
-from fastdata.files import write_atomically
-from fastdata.manifest import Manifest, Options, Stored, fingerprint
-from fastdata.probe import EXTENSIONS, FORMATS
-from fastdata.threads import Owner
+from fastdata.images.probe import EXTENSIONS, FORMATS
+from fastdata.plan import order, rng
+from fastdata.system.files import write_atomically
+from fastdata.system.threads import Owner
 
 Progress = Callable[[int, int, int, int], object]
 """Called with samples done, bytes done, samples in all and bytes in all; skipped ones count."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from fastdata.dataset.manifest import Stored
 from fastdata.errors import ShardError
-from fastdata.files import open_regular
-from fastdata.manifest import Stored
+from fastdata.system.files import open_regular
 
 Progress = Callable[[str, int, int], object]
 """Called with what is being done, bytes done so far, and bytes in all."""

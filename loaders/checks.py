@@ -2,12 +2,12 @@
 
 import torch
 
-from fastdata import memory
+from fastdata.batch.workers import Transform
+from fastdata.device.slots import Layout
 from fastdata.errors import OptionError
-from fastdata.limits import check_max_pixels
-from fastdata.slots import Layout
-from fastdata.threads import MOST, check_count
-from fastdata.workers import Transform
+from fastdata.images.limits import check_max_pixels
+from fastdata.system import memory
+from fastdata.system.threads import MOST, check_count
 
 
 def check_options(

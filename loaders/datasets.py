@@ -11,18 +11,18 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from fastdata import order
-from fastdata.decode import decode
+from fastdata.batch.decode import decode
+from fastdata.batch.sample import Sample
 from fastdata.errors import DecodeError, OptionError
-from fastdata.limits import MAX_PIXELS, check_max_pixels
+from fastdata.images.limits import MAX_PIXELS, check_max_pixels
 from fastdata.loaders import state
-from fastdata.loaders.folder_reader import FolderSource
-from fastdata.loaders.lmdb_reader import LMDBSource
-from fastdata.loaders.open_source import AnySource, open_source, source_class
 from fastdata.loaders.prepared import check_unprepared
 from fastdata.loaders.ranks import rank_and_world_size
-from fastdata.loaders.tar_reader import TarSource
-from fastdata.sample import Sample
+from fastdata.loaders.readers.folder import FolderSource
+from fastdata.loaders.readers.lmdb import LMDBSource
+from fastdata.loaders.readers.open_source import AnySource, open_source, source_class
+from fastdata.loaders.readers.tar import TarSource
+from fastdata.plan import order
 
 _AHEAD = 64  # samples whose order and catalog rows are looked up together
 

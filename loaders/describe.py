@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastdata.loaders.folder_reader import FolderSource
-from fastdata.loaders.open_source import open_source
-from fastdata.probe import FORMATS
+from fastdata.images.probe import FORMATS
+from fastdata.loaders.readers.folder import FolderSource
+from fastdata.loaders.readers.open_source import open_source
 
 _BINS = 10
 _FORMAT = 0xFF  # bits of a row's flags

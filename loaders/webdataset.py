@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from torch.utils.data import get_worker_info
 
-from fastdata import rng
-from fastdata.crop import Crop
-from fastdata.decode import decode_crop
+from fastdata.batch.decode import decode_crop
 from fastdata.errors import DecodeError, OptionError, SourceError
-from fastdata.limits import MAX_PIXELS, check_max_pixels
+from fastdata.images.limits import MAX_PIXELS, check_max_pixels
+from fastdata.images.probe import probe
 from fastdata.loaders.ranks import rank_and_world_size
-from fastdata.probe import probe
+from fastdata.plan import rng
+from fastdata.plan.crop import Crop
 
 __all__ = ["Decoder", "decoder"]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fastdata import manifest
-from fastdata.catalog import Catalog
-from fastdata.catalog_builder import CatalogBuilder
+from fastdata.dataset import manifest
+from fastdata.dataset.catalog import Catalog
+from fastdata.dataset.catalog_builder import CatalogBuilder
 
 
 def edit_catalog(folder: Path, change: Callable[[Any], None]) -> None:

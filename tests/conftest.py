@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from packing import picture
 
-from fastdata import probe
 from fastdata.converters.pack import pack
+from fastdata.images import probe
 
 # as the command line does, for training on cores that other programs want too
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from jpegs import Pixels
 
-from fastdata.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS
+from fastdata.images.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS
 
 Box = tuple[int, int, int, int]
 LIMITS = (MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS)

@@ -6,11 +6,11 @@ from pathlib import Path
 import lmdb
 import numpy as np
 
-from fastdata.catalog_builder import CatalogBuilder
 from fastdata.converters.journal import Journal
-from fastdata.converters.lmdb_writer import LmdbWriter
+from fastdata.converters.lmdb.writer import LmdbWriter
 from fastdata.converters.writer import Item
-from fastdata.manifest import Manifest, Shard, Stored
+from fastdata.dataset.catalog_builder import CatalogBuilder
+from fastdata.dataset.manifest import Manifest, Shard, Stored
 
 NO_DIGEST = "sha256:" + "0" * 64
 BORDERS = [0, 1, 2020, 2021, 2022, 2023, 2024, 4079, 4080, 4081, 8176, 8177, 100_000]

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fastdata import manifest
 from fastdata.converters import read
-from fastdata.converters.coding import Coding
-from fastdata.converters.listing import Listing, Skipped
+from fastdata.converters.images.coding import Coding
 from fastdata.converters.read import Loaded
-from fastdata.lmdb_file import open_file, read_manifest
+from fastdata.converters.sources.listing import Listing, Skipped
+from fastdata.dataset import manifest
+from fastdata.dataset.lmdb_file import open_file, read_manifest
 
 KINDS = pytest.mark.parametrize("name", ["shards", "one.lmdb"])
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from fastdata.streams import Event
+from fastdata.device.streams import Event
 
 
 class LateEvent:

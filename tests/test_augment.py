@@ -10,7 +10,7 @@ from torchvision.transforms import RandomErasing as TheirErasing
 from torchvision.transforms import v2
 
 import fastdata as fd
-from fastdata.augment import RandomErasing
+from fastdata.device.augment import RandomErasing
 from fastdata.errors import OptionError
 from fastdata.loaders.loader import Loader
 

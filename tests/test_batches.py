@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastdata.batches import BatchPlan
 from fastdata.errors import OptionError
+from fastdata.plan.batch_plan import BatchPlan
 
 
 @given(

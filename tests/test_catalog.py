@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from fastdata import catalog, catalog_builder, catalog_format, catalog_part
-from fastdata.catalog import ABSENT, Catalog
-from fastdata.catalog_builder import CatalogBuilder
-from fastdata.catalog_format import FIELD, ROW
-from fastdata.catalog_part import in_memory
+from fastdata.dataset import catalog, catalog_builder, catalog_format, catalog_part
+from fastdata.dataset.catalog import ABSENT, Catalog
+from fastdata.dataset.catalog_builder import CatalogBuilder
+from fastdata.dataset.catalog_format import FIELD, ROW
+from fastdata.dataset.catalog_part import in_memory
 from fastdata.errors import CatalogError
 
 U32 = st.integers(0, 2**32 - 1)
@@ -263,7 +263,7 @@ def test_golden_bytes() -> None:
 _OVERWRITTEN = """
 import sys
 import numpy as np
-from fastdata.catalog import Catalog
+from fastdata.dataset.catalog import Catalog
 from fastdata.errors import CatalogError
 
 path, change = sys.argv[1:]

@@ -17,7 +17,7 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from fastdata.batch import Batch
+from fastdata.batch.batch import Batch
 from fastdata.bench import CeilingReport, bench_ceiling, page_cache
 from fastdata.bench.render import render_ceiling
 from fastdata.errors import OptionError
@@ -248,7 +248,7 @@ _TWO_RANKS = """
 import dataclasses, json, os, sys, time, traceback
 import numpy as np, torch, torch.distributed as dist
 from torch import nn
-from fastdata.batch import Batch
+from fastdata.batch.batch import Batch
 from fastdata.train.ceiling import measure_ceiling
 from fastdata.train.step import TrainStep
 torch.set_num_threads(1)

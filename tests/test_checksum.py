@@ -2,7 +2,7 @@
 
 import pytest
 
-from fastdata.checksum import crc32c
+from fastdata.system.checksum import crc32c
 
 
 def test_the_published_check_value() -> None:

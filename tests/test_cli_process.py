@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from packing import picture
 
-from fastdata.converters.verify import verify
+from fastdata.converters.check.verify import verify
 
 COMMAND = [sys.executable, "-P", "-m", "fastdata"]
 ESCAPES = "a\x1b]0;owned\x07\u202eb\nerror: c"

@@ -10,12 +10,12 @@ from jpegs import ARITHMETIC, decoded, pillow, scene
 from PIL import Image, ImageOps
 from torchvision.transforms.v2 import functional as tv
 
-from fastdata.converters.coding import Coded, Coding
-from fastdata.converters.orientation import orientation
-from fastdata.converters.reductions import eight_bits, several_frames
+from fastdata.converters.images.coding import Coded, Coding
+from fastdata.converters.images.orientation import orientation
+from fastdata.converters.images.reductions import eight_bits, several_frames
 from fastdata.errors import DecodeError, OptionError
-from fastdata.pixels import decode
-from fastdata.probe import probe
+from fastdata.images.pixels import decode
+from fastdata.images.probe import probe
 
 
 def saved(image: Image.Image, kind: str, **options: Any) -> bytes:
@@ -360,6 +360,6 @@ def test_the_core_is_asked_only_where_it_is(monkeypatch: pytest.MonkeyPatch) -> 
     data = pillow(scene(100, 80), quality=90)
     expected = code(data, resize="40").image
     for module in ("coding", "transcode"):
-        monkeypatch.setattr(f"fastdata.converters.{module}.core", lambda: None)
+        monkeypatch.setattr(f"fastdata.converters.images.{module}.core", lambda: None)
 
     assert code(data, resize="40").image == expected

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fastdata import cores
+from fastdata.system import cpu_count
 
 
 def test_affinity() -> None:
@@ -15,8 +15,8 @@ def test_affinity() -> None:
     allowed = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, {min(allowed)})
-        assert cores.available() == 1
-        assert cores.decode_threads() == 1
+        assert cpu_count.available() == 1
+        assert cpu_count.decode_threads() == 1
     finally:
         os.sched_setaffinity(0, allowed)
 
@@ -46,7 +46,7 @@ def test_quota(tmp_path: Path, files: dict[str, str], own: str, quota: float) ->
         (tmp_path / name).write_text(text)
     (tmp_path / "own").write_text(own)
 
-    assert cores.quota(tmp_path, tmp_path / "own") == quota
+    assert cpu_count.quota(tmp_path, tmp_path / "own") == quota
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_cpuset(tmp_path: Path, files: dict[str, str], own: str, count: int) -> 
         (tmp_path / name).write_text(text)
     (tmp_path / "own").write_text(own)
 
-    assert cores._cpuset(tmp_path, tmp_path / "own") == count
+    assert cpu_count._cpuset(tmp_path, tmp_path / "own") == count
 
 
 @pytest.mark.parametrize(
@@ -92,11 +92,11 @@ def test_ranks_share_the_cores(
 ) -> None:
     """The ranks of a machine never count a core twice, and keep cores that are theirs alone."""
     monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
-    monkeypatch.setattr(cores, "affinity", lambda: affinity)
-    monkeypatch.setattr(cores, "_cpuset", lambda: cpuset)
-    monkeypatch.setattr(cores, "quota", lambda: quota)
+    monkeypatch.setattr(cpu_count, "affinity", lambda: affinity)
+    monkeypatch.setattr(cpu_count, "_cpuset", lambda: cpuset)
+    monkeypatch.setattr(cpu_count, "quota", lambda: quota)
 
-    assert cores.share() == expected
+    assert cpu_count.share() == expected
 
 
 @pytest.mark.parametrize(
@@ -123,38 +123,38 @@ def test_leaves_cores_to_the_trainer(
         assert most == share
         return free
 
-    monkeypatch.setattr(cores, "share", lambda: share)
-    monkeypatch.setattr(cores, "free", measured)
+    monkeypatch.setattr(cpu_count, "share", lambda: share)
+    monkeypatch.setattr(cpu_count, "free", measured)
 
-    assert cores.decode_threads() == threads
+    assert cpu_count.decode_threads() == threads
 
 
 def test_free_cores_are_at_most_those_there_are() -> None:
     """However many threads compute, they get no more than the cores of the affinity."""
     allowed = os.sched_getaffinity(0)
-    cores.free.cache_clear()
+    cpu_count.free.cache_clear()
     try:
         os.sched_setaffinity(0, {min(allowed)})
-        assert 0 < cores.free(3) < 1.2
+        assert 0 < cpu_count.free(3) < 1.2
     finally:
         os.sched_setaffinity(0, allowed)
-        cores.free.cache_clear()
+        cpu_count.free.cache_clear()
 
 
 def test_free_cores_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process measures once, so that all its loaders agree and none takes the time again."""
     spins: list[int] = []
-    spin = cores._spin
+    spin = cpu_count._spin
 
-    def counted(barrier: threading.Barrier) -> cores._Spin:
+    def counted(barrier: threading.Barrier) -> cpu_count._Spin:
         spins.append(1)
         return spin(barrier)
 
-    monkeypatch.setattr(cores, "_spin", counted)
-    cores.free.cache_clear()
-    first = cores.free(1)
+    monkeypatch.setattr(cpu_count, "_spin", counted)
+    cpu_count.free.cache_clear()
+    first = cpu_count.free(1)
 
-    assert cores.free(1) == first
+    assert cpu_count.free(1) == first
     assert 1 <= len(spins) <= 3
 
 
@@ -164,8 +164,8 @@ def test_threads_that_cannot_start_say_nothing(monkeypatch: pytest.MonkeyPatch) 
     def refused(_: threading.Barrier) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(cores, "_spin", refused)
-    cores.free.cache_clear()
+    monkeypatch.setattr(cpu_count, "_spin", refused)
+    cpu_count.free.cache_clear()
 
-    assert cores.free(7) == 7
-    cores.free.cache_clear()
+    assert cpu_count.free(7) == 7
+    cpu_count.free.cache_clear()

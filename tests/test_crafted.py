@@ -18,15 +18,15 @@ from packing import picture
 from source_files import interrupt, mds
 
 import fastdata as fd
-from fastdata.catalog_format import decode_header, header_bytes
-from fastdata.checksum import crc32c
+from fastdata.converters.check.repair import repair
+from fastdata.converters.check.verify import verify
 from fastdata.converters.journal import Journal
 from fastdata.converters.pack import pack
-from fastdata.converters.repair import repair
-from fastdata.converters.verify import verify
+from fastdata.dataset.catalog_format import decode_header, header_bytes
+from fastdata.dataset.manifest import parse
 from fastdata.errors import CatalogError, FastdataError, ManifestError, SourceError
 from fastdata.loaders.describe import describe
-from fastdata.manifest import parse
+from fastdata.system.checksum import crc32c
 
 FEW = 40  # crafted files that a whole command is tried on; more are parsed alone
 

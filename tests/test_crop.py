@@ -6,8 +6,8 @@ import torch
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as tv
 
-from fastdata.crop import CenterCrop, Crop, CropPlan, RandomResizedCrop, _exp
 from fastdata.errors import OptionError
+from fastdata.plan.crop import CenterCrop, Crop, CropPlan, RandomResizedCrop, _exp
 
 
 def _plan(crop: Crop, sizes: list[tuple[int, int]], *, epoch: int = 0, flip: float = 0) -> CropPlan:

@@ -19,12 +19,13 @@ from jpegs import MAKERS, scene
 from PIL import Image
 
 import fastdata as fd
-from fastdata import catalog, photos
+from fastdata import photos
+from fastdata.batch.fill import Work
+from fastdata.dataset import catalog
 from fastdata.errors import DecodeError, MissingExtraError, OptionError, SampleError, ShardError
-from fastdata.fill import Work
-from fastdata.loaders import dali_import
-from fastdata.loaders.dali_feed import Feeder
-from fastdata.loaders.open_source import open_source
+from fastdata.loaders.dali import imports
+from fastdata.loaders.dali.feed import Feeder
+from fastdata.loaders.readers.open_source import open_source
 
 _CROP = fd.RandomResizedCrop(24)
 _EDGE = (
@@ -35,7 +36,7 @@ _EDGE = (
 @pytest.fixture(scope="module", autouse=True)
 def _dali() -> None:
     """Without DALI these tests skip; in CI it is installed, and they fail."""
-    if dali_import.installed() is None:
+    if imports.installed() is None:
         reason = "needs pip install 'fastdata[dali]'"
         if os.environ.get("FASTDATA_REQUIRE_CORE"):
             pytest.fail(reason, pytrace=False)
@@ -418,10 +419,10 @@ def test_dali_that_is_missing_too_old_or_broken(
     with monkeypatch.context() as patch:
         patch.setattr(importlib, "import_module", broken)
         with pytest.raises(MissingExtraError, match="does not load here: libcudart"):
-            dali_import.dali()
-    monkeypatch.setattr(dali_import, "version", lambda _package: "1.2.0")
+            imports.dali()
+    monkeypatch.setattr(imports, "version", lambda _package: "1.2.0")
     with pytest.raises(MissingExtraError, match=r"found nvidia-dali-cuda130 1.2.0: pip install"):
         _dali_loader(shards)
-    monkeypatch.setattr(dali_import, "PACKAGES", ())
+    monkeypatch.setattr(imports, "PACKAGES", ())
     with pytest.raises(MissingExtraError, match=r"needs NVIDIA DALI: pip install 'fastdata\[dali"):
         _dali_loader(shards)

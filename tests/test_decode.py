@@ -8,9 +8,9 @@ import pytest
 from PIL import Image
 from torchvision.transforms.v2 import functional as tv
 
-from fastdata.crop import CenterCrop, CropPlan, RandomResizedCrop
-from fastdata.decode import decode, decode_crop
+from fastdata.batch.decode import decode, decode_crop
 from fastdata.errors import DecodeError
+from fastdata.plan.crop import CenterCrop, CropPlan, RandomResizedCrop
 
 
 def _picture(width: int, height: int, seed: int = 0) -> Image.Image:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from packing import picture
 
-from fastdata.converters.dedupe import without_duplicates
-from fastdata.converters.scan import scan
-from fastdata.converters.sources import list_source
+from fastdata.converters.sources.dedupe import without_duplicates
+from fastdata.converters.sources.folder import scan
+from fastdata.converters.sources.open import list_source
 from fastdata.errors import OptionError, SourceError
 
 

@@ -15,10 +15,11 @@ from PIL import Image
 from rich.console import Console
 from typer.testing import CliRunner
 
+from fastdata.batch.decode import decode_crop
+from fastdata.batch.fill import Filler, Work
+from fastdata.batch.source import Ids
 from fastdata.cli.commands import app
 from fastdata.converters.pack import pack
-from fastdata.crop import CenterCrop, RandomResizedCrop
-from fastdata.decode import decode_crop
 from fastdata.doctor import STEPS, Diagnosis, examine
 from fastdata.doctor.content import remedies, take
 from fastdata.doctor.decoding import decoding_speeds, thread_counts
@@ -31,8 +32,7 @@ from fastdata.doctor.results import (
 )
 from fastdata.doctor.storage import measure_storage
 from fastdata.errors import NotADatasetError, OptionError, ShardError
-from fastdata.fill import Filler, Work
-from fastdata.source import Ids
+from fastdata.plan.crop import CenterCrop, RandomResizedCrop
 
 
 def test_places_are_where_the_samples_lie(dataset: Path) -> None:
@@ -237,7 +237,7 @@ def test_a_diagnosis_of_each_kind_of_data_set(dataset: Path) -> None:
 
 def test_without_the_native_core(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where OpenCV decodes, the same is measured, but for the remedies that need the core."""
-    for module in ("fill", "doctor.content", "doctor.surroundings"):
+    for module in ("batch.fill", "doctor.content", "doctor.surroundings"):
         monkeypatch.setattr(f"fastdata.{module}.core", lambda: None)
 
     found = examine(shards, model=None, size=32, device="cpu", threads=1, seconds=0.02)

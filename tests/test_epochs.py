@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from fastdata import order, window
-from fastdata.epochs import Epochs, Stratum, augmentation_keys
 from fastdata.errors import OptionError
+from fastdata.plan import order, window
+from fastdata.plan.epochs import Epochs, Stratum, augmentation_keys
 
 
 def _all(epochs: Epochs, epoch: int = 0) -> tuple[list[int], list[int]]:

@@ -17,19 +17,19 @@ import pytest
 from packing import KINDS, originals, picture
 from PIL import Image
 
-from fastdata.catalog import Catalog
-from fastdata.catalog_builder import CatalogBuilder
-from fastdata.checksum import crc32c
-from fastdata.converters.index import index
+from fastdata.converters.check.index import index
 from fastdata.converters.pack import pack
+from fastdata.dataset.catalog import Catalog
+from fastdata.dataset.catalog_builder import CatalogBuilder
+from fastdata.dataset.manifest import Manifest, Shard, Stored
 from fastdata.errors import BusyError, DestinationError, NotADatasetError, SampleError
-from fastdata.files import Lock
-from fastdata.loaders import export as exporting
-from fastdata.loaders.export import export
-from fastdata.loaders.open_source import open_source
-from fastdata.loaders.packed import PackedSource
-from fastdata.manifest import Manifest, Shard, Stored
-from fastdata.probe import FORMATS
+from fastdata.images.probe import FORMATS
+from fastdata.loaders.export import export as exporting
+from fastdata.loaders.export.export import export
+from fastdata.loaders.readers.open_source import open_source
+from fastdata.loaders.readers.packed import PackedSource
+from fastdata.system.checksum import crc32c
+from fastdata.system.files import Lock
 
 DIGEST = "sha256:" + "0" * 64
 
@@ -305,7 +305,7 @@ def test_an_interrupted_export_goes_on(
 def test_a_killed_export_goes_on(shards: Path, tmp_path: Path) -> None:
     """A process that dies leaves whole files, a lock that is free, and all that is needed."""
     code = (
-        "import os, sys\nfrom fastdata.loaders.export import export\n"
+        "import os, sys\nfrom fastdata.loaders.export.export import export\n"
         "export(*sys.argv[1:], progress=lambda _, done, __: done == 7 and os._exit(9))"
     )
     arguments = [sys.executable, "-P", "-c", code, str(shards), str(tmp_path / "out")]

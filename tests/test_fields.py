@@ -10,10 +10,10 @@ import pytest
 from PIL import Image
 
 import fastdata as fd
-from fastdata import manifest
+from fastdata.batch.targets import crop_boxes
+from fastdata.dataset import manifest
 from fastdata.errors import DecodeError, OptionError
-from fastdata.loaders.open_source import open_source
-from fastdata.targets import crop_boxes
+from fastdata.loaders.readers.open_source import open_source
 
 _COUNT = 14
 _UP = fd.RandomResizedCrop(128)  # no centre of its pixels falls between two of an image

@@ -11,12 +11,12 @@ from typing import BinaryIO
 import pytest
 
 from fastdata.errors import BusyError, DestinationError
-from fastdata.files import Lock, open_own, read_regular, temporary, write_atomically
+from fastdata.system.files import Lock, open_own, read_regular, temporary, write_atomically
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from fastdata.files import Lock
+from fastdata.system.files import Lock
 with Lock(Path(sys.argv[1]), "it"):
     print("held", flush=True)
     time.sleep(60)
@@ -26,7 +26,7 @@ CONTEND = """
 import os, sys
 from pathlib import Path
 from fastdata.errors import BusyError
-from fastdata.files import Lock
+from fastdata.system.files import Lock
 lock, inside = Path(sys.argv[1]), sys.argv[2]
 turns = 0
 while turns < 30:

@@ -17,8 +17,8 @@ from jpegs import scene
 
 import fastdata as fd
 from fastdata.errors import BusyError, OptionError
-from fastdata.files import Lock
-from fastdata.threads import Threads
+from fastdata.system.files import Lock
+from fastdata.system.threads import Threads
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 

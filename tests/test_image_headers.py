@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fastdata.decode import decode
+from fastdata.batch.decode import decode
 from fastdata.errors import DecodeError
-from fastdata.probe import probe
+from fastdata.images.probe import probe
 
 CASES: list[tuple[str, str, dict[str, Any], int]] = [
     ("png", "RGB", {}, 3),

@@ -17,12 +17,12 @@ from faults import Failure, install
 from packing import content, picture
 
 import fastdata
-from fastdata.converters.index import NO_LABEL, index
+from fastdata.converters.check.index import NO_LABEL, index
+from fastdata.converters.check.verify import verify
 from fastdata.converters.pack import pack
-from fastdata.converters.verify import verify
+from fastdata.dataset.manifest import load
 from fastdata.errors import DestinationError, NotADatasetError, OptionError, ShardError
-from fastdata.loaders.tar_reader import TarSource
-from fastdata.manifest import load
+from fastdata.loaders.readers.tar import TarSource
 
 
 def write_tar(path: Path, members: dict[str, bytes], kind: int = tarfile.GNU_FORMAT) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from fastdata.converters.journal import Journal
-from fastdata.manifest import Shard
+from fastdata.dataset.manifest import Shard
 
 MARK = '{"options": {}}'
 

@@ -14,8 +14,8 @@ from jpegs import ARITHMETIC, MAKERS, odd
 from PIL import Image
 
 from fastdata.errors import DecodeError
-from fastdata.jpeg_header import JpegHeader, read_jpeg_header
-from fastdata.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS
+from fastdata.images.jpeg_header import JpegHeader, read_jpeg_header
+from fastdata.images.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS
 
 Reader = Callable[[bytes], JpegHeader]
 

@@ -20,11 +20,14 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import fastdata as fd
-from fastdata import decode, fill, manifest, memory, native, probe
+from fastdata.batch import decode, fill, native
 from fastdata.cli.commands import app
-from fastdata.converters.transcode import transcode
+from fastdata.converters.images.transcode import transcode
+from fastdata.dataset import manifest
 from fastdata.errors import DecodeError, OptionError, ShardError
-from fastdata.probe import FORMATS
+from fastdata.images import probe
+from fastdata.images.probe import FORMATS
+from fastdata.system import memory
 
 _CROP = fd.CenterCrop(16, resize=20)
 _GOOD = jpegs.scene(40, 30)

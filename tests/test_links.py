@@ -13,15 +13,15 @@ import pytest
 from packing import content, interrupted_after, twenty
 
 from fastdata.converters import job
-from fastdata.converters.index import index
+from fastdata.converters.check.index import index
+from fastdata.converters.check.repair import repair
+from fastdata.converters.check.verify import verify
 from fastdata.converters.pack import pack
-from fastdata.converters.repair import repair
-from fastdata.converters.verify import verify
 from fastdata.errors import DestinationError, FastdataError
-from fastdata.loaders import export as export_module
-from fastdata.loaders.export import export
-from fastdata.loaders.open_source import open_source
-from fastdata.loaders.packed import PackedSource
+from fastdata.loaders.export import export as export_module
+from fastdata.loaders.export.export import export
+from fastdata.loaders.readers.open_source import open_source
+from fastdata.loaders.readers.packed import PackedSource
 
 SIZE = 35_000
 LESS = 15_000
@@ -333,7 +333,7 @@ for fd in (0, 1, 2):
     os.close(fd)
 from fastdata.converters.job import Job
 from fastdata.converters.pack import pack
-from fastdata.files import create
+from fastdata.system.files import create
 from pathlib import Path
 finish = Job._finish
 def noisy(job, writer):

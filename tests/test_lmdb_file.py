@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from lmdb_files import BORDERS, NOTHING, manifest, read, sizes, write
 
+from fastdata.dataset.lmdb_file import check_seal, open_file, read_manifest, sample_key
 from fastdata.errors import ManifestError, NotADatasetError, ShardError
-from fastdata.lmdb_file import check_seal, open_file, read_manifest, sample_key
-from fastdata.mounts import network_file_system
+from fastdata.system.mounts import network_file_system
 
 MOUNTS = """\
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from lmdb_files import BORDERS, add, finish, manifest, read, sha256, sizes, value, write, writer
 
-from fastdata.catalog import Catalog
-from fastdata.catalog_builder import CatalogBuilder
-from fastdata.catalog_part import in_memory
-from fastdata.checksum import crc32c
-from fastdata.converters.lmdb_tree import Leaves
+from fastdata.converters.lmdb.tree import Leaves
 from fastdata.converters.writer import Item
+from fastdata.dataset.catalog import Catalog
+from fastdata.dataset.catalog_builder import CatalogBuilder
+from fastdata.dataset.catalog_part import in_memory
+from fastdata.dataset.lmdb_file import part_key, sample_key
+from fastdata.dataset.lmdb_page import Page
 from fastdata.errors import DestinationError, ShardError
-from fastdata.lmdb_file import part_key, sample_key
-from fastdata.lmdb_page import Page
+from fastdata.system.checksum import crc32c
 
 
 def test_lmdb_reads_values_by_id(tmp_path: Path) -> None:
@@ -167,9 +167,9 @@ def test_the_bytes_are_reproducible(tmp_path: Path) -> None:
 
 def test_the_catalog_is_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its header and parts are entries; end to end they are what catalog.fdc would hold."""
-    monkeypatch.setattr("fastdata.catalog_builder.PART_ROWS", 4)
-    monkeypatch.setattr("fastdata.catalog_format.PART_ROWS", 4)
-    monkeypatch.setattr("fastdata.catalog.PART_BITS", 2)
+    monkeypatch.setattr("fastdata.dataset.catalog_builder.PART_ROWS", 4)
+    monkeypatch.setattr("fastdata.dataset.catalog_format.PART_ROWS", 4)
+    monkeypatch.setattr("fastdata.dataset.catalog.PART_BITS", 2)
     builder = CatalogBuilder()
     for i in range(10):
         builder.append(
@@ -262,7 +262,7 @@ def test_an_old_file_stays_until_the_new_one_is_whole(tmp_path: Path) -> None:
 
 def test_values_over_4_gib_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """LMDB has 32 bits for the size of a value; the error says what to do."""
-    monkeypatch.setattr("fastdata.converters.lmdb_writer.MAX_VALUE", 10)
+    monkeypatch.setattr("fastdata.converters.lmdb.writer.MAX_VALUE", 10)
     writing = writer(tmp_path / "a.lmdb")
     writing.append(Item(b"k", "jpg", b"0123456789", 0, {}))
     with pytest.raises(DestinationError, match="folder of shards"):

@@ -13,9 +13,9 @@ import torch
 from torch.utils.data import DataLoader
 
 import fastdata as fd
-from fastdata.crop import CropPlan
 from fastdata.errors import DecodeError, NotADatasetError, OptionError
 from fastdata.loaders.loader import Loader
+from fastdata.plan.crop import CropPlan
 
 _CROP = fd.RandomResizedCrop(16)
 

@@ -8,9 +8,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from fastdata import manifest
+from fastdata.dataset import manifest
+from fastdata.dataset.manifest import Manifest, Shard, Stored
 from fastdata.errors import ManifestError, NotADatasetError
-from fastdata.manifest import Manifest, Shard, Stored
 
 
 def sha(digit: str) -> str:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fastdata import memory
-from fastdata.memory import SMALL, Budget, StoppedError
+from fastdata.system import memory
+from fastdata.system.memory import SMALL, Budget, StoppedError
 
 _LIMIT = 60.0  # seconds, which only a hang meets
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fastdata.loaders import mixing as module
-from fastdata.loaders.mixing import mixing
+from fastdata.loaders import order_quality as module
+from fastdata.loaders.order_quality import mixing
 
 
 class _Sorted:

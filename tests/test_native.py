@@ -9,11 +9,11 @@ import pytest
 from jpegs import Pixels, opencv, pillow, scene
 from PIL import Image
 
-from fastdata import native
-from fastdata.converters.transcode import transcode
-from fastdata.crop import CenterCrop, CropPlan, RandomResizedCrop
-from fastdata.decode import decode_crop
+from fastdata.batch import native
+from fastdata.batch.decode import decode_crop
+from fastdata.converters.images.transcode import transcode
 from fastdata.errors import DecodeError
+from fastdata.plan.crop import CenterCrop, CropPlan, RandomResizedCrop
 
 
 def _plan(width: int, height: int, count: int = 6) -> CropPlan:

@@ -13,7 +13,7 @@ from jpegs import Pixels
 from PIL import Image
 from torchvision.transforms.v2 import functional as tv
 
-from fastdata.crop import CenterCrop, RandomResizedCrop
+from fastdata.plan.crop import CenterCrop, RandomResizedCrop
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torchvision.transforms import v2
 
-import fastdata.normalize
+import fastdata.device.normalize
+from fastdata.device.normalize import IMAGENET, Normalize
 from fastdata.errors import DeviceError
-from fastdata.normalize import IMAGENET, Normalize
 
 _CPU = torch.device("cpu")
 _DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
@@ -65,7 +65,7 @@ def test_an_image_larger_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     pixels = _noise(5, 9, 8)
     whole = Normalize(IMAGENET, dtype=torch.bfloat16, device=_CPU)(pixels)
     for piece in (1, 9 * 8 * 3, 2 * 9 * 8 * 3 + 1):
-        monkeypatch.setattr(fastdata.normalize, "_PIECE", piece)
+        monkeypatch.setattr(fastdata.device.normalize, "_PIECE", piece)
         assert torch.equal(Normalize(IMAGENET, dtype=torch.bfloat16, device=_CPU)(pixels), whole)
 
 
@@ -97,7 +97,7 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The module of the Triton kernel, its kernel run by Triton's interpreter on the CPU."""
     pytest.importorskip("triton")
     monkeypatch.setenv("TRITON_INTERPRET", "1")  # read where a kernel is defined
-    spec = importlib.util.find_spec("fastdata.normalize_kernel")
+    spec = importlib.util.find_spec("fastdata.device.normalize_kernel")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -131,7 +131,7 @@ def test_the_triton_kernel_compiles(capability: int, out: str) -> None:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource, compile
 
-    from fastdata.normalize_kernel import _BLOCK, _kernel
+    from fastdata.device.normalize_kernel import _BLOCK, _kernel
 
     names = _kernel.arg_names
     types = {"pixels": "*u8", "out": f"*{out}", "count": "i32", "BLOCK": "constexpr"}

@@ -14,9 +14,9 @@ from filling import Decoder
 from jpegs import Pixels, decoded, scene
 
 import fastdata as fd
-from fastdata.converters.coding import Coded, Coding
+from fastdata.converters.images.coding import Coded, Coding
 from fastdata.errors import DecodeError
-from fastdata.probe import probe
+from fastdata.images.probe import probe
 
 KINDS = ("4:2:0 baseline", "4:2:0 restart 5", "4:2:0 progressive", "gray", "rgb")
 LEFT_OVER = "bytes left over in JPEG data"

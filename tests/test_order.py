@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fastdata import order, rng
+from fastdata.plan import order, rng
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 10, 1023, 1024, 1025, 2048, 4097, 65536, 100_003])

@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 from packing import KINDS, content, originals, picture
 
-from fastdata.catalog import Catalog
 from fastdata.converters import pace, read
 from fastdata.converters.destination import destination
 from fastdata.converters.pack import PackReport, pack, parse_size
+from fastdata.dataset.catalog import Catalog
 from fastdata.errors import (
     BusyError,
     OptionError,
     SourceError,
 )
-from fastdata.files import Lock
+from fastdata.system.files import Lock
 
 
 @KINDS
@@ -193,11 +193,11 @@ import resource, sys
 from pathlib import Path
 import numpy as np
 from fastdata.converters import job
-from fastdata.converters.coding import Coding
-from fastdata.converters.listing import Listing
+from fastdata.converters.images.coding import Coding
+from fastdata.converters.sources.listing import Listing
 from fastdata.converters.pack_listing import pack_listing
 from fastdata.converters.read import Loaded
-from fastdata.probe import ImageInfo
+from fastdata.images.probe import ImageInfo
 
 n = int(sys.argv[1])
 names = b"".join(b"c/%08d.jpg" % number for number in range(n))

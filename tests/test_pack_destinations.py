@@ -8,10 +8,10 @@ import lmdb
 import pytest
 from packing import KINDS, content, interrupted_after, originals, picture
 
-from fastdata import manifest
 from fastdata.converters import job
 from fastdata.converters.destination import destination
 from fastdata.converters.pack import pack
+from fastdata.dataset import manifest
 from fastdata.errors import (
     BusyError,
     CorruptError,
@@ -23,7 +23,7 @@ from fastdata.errors import (
 HOLD = """
 import sys, time
 from pathlib import Path
-from fastdata.files import Lock
+from fastdata.system.files import Lock
 with Lock(Path(sys.argv[1]), "it"):
     print("held", flush=True)
     time.sleep(60)

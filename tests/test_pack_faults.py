@@ -11,7 +11,7 @@ from packing import KINDS, content, twenty
 
 from fastdata.converters.pack import pack
 from fastdata.errors import DestinationError
-from fastdata.files import Lock
+from fastdata.system.files import Lock
 
 SIZE = 35_000
 

@@ -17,11 +17,11 @@ from packing import KINDS, content, load, originals
 from PIL import Image
 
 import fastdata as fd
-from fastdata import manifest
-from fastdata.catalog import Catalog
-from fastdata.catalog_part import in_memory
-from fastdata.checksum import crc32c
 from fastdata.converters.pack import pack
+from fastdata.dataset import manifest
+from fastdata.dataset.catalog import Catalog
+from fastdata.dataset.catalog_part import in_memory
+from fastdata.system.checksum import crc32c
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -15,13 +15,13 @@ from packing import KINDS, load, picture
 from PIL import Image
 
 import fastdata as fd
-from fastdata.converters.coding import Coding
-from fastdata.converters.listing import Skipped
+from fastdata.converters.images.coding import Coding
 from fastdata.converters.pack import pack
 from fastdata.converters.read import read_all
-from fastdata.converters.scan import scan
+from fastdata.converters.sources.folder import scan
+from fastdata.converters.sources.listing import Skipped
 from fastdata.errors import SourceError
-from fastdata.pixels import decode
+from fastdata.images.pixels import decode
 
 
 @KINDS

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fastdata import photos, rng
+from fastdata import photos
 from fastdata.errors import DestinationError, OptionError
 from fastdata.photos import camera
 from fastdata.photos.dice import Dice, cosine
+from fastdata.plan import rng
 
 
 @pytest.fixture(scope="module")

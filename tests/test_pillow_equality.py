@@ -27,12 +27,12 @@ from odd_images import (
 from PIL import Image, ImageOps, features
 
 import fastdata as fd
-from fastdata.converters.coding import Coding
+from fastdata.converters.images.coding import Coding
 from fastdata.converters.pack import pack
 from fastdata.errors import DecodeError
-from fastdata.pillow_images import FORMATS, sniff
-from fastdata.pixels import decode
-from fastdata.probe import probe
+from fastdata.images.pillow import FORMATS, sniff
+from fastdata.images.pixels import decode
+from fastdata.images.probe import probe
 
 # the oracle's, about palettes whose transparency it drops, and tags that it passes over
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:PIL")

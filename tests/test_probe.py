@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from fastdata import probe as module
 from fastdata.errors import DecodeError
-from fastdata.probe import EXTENSIONS, FORMATS, MAX_PIXELS, ImageInfo, probe
+from fastdata.images import probe as module
+from fastdata.images.probe import EXTENSIONS, FORMATS, MAX_PIXELS, ImageInfo, probe
 
 MAGIC = {
     "jpeg": b"\xff\xd8\xff",
@@ -124,8 +124,8 @@ def test_a_missing_core_is_said_once(tmp_path: Path) -> None:
 import sys
 sys.modules["fastdata._core"] = None  # as where it was not built
 import fastdata as fd
-from fastdata import decode
-from fastdata.probe import decoder
+from fastdata.batch import decode
+from fastdata.images.probe import decoder
 from fastdata.cli.commands import run
 print(decoder())
 sys.argv = ["fastdata", "pack", sys.argv[1], sys.argv[2]]

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from PIL import Image, features
 
-from fastdata.converters import recode
-from fastdata.converters.coding import Coding
+from fastdata.converters.images import recode
+from fastdata.converters.images.coding import Coding
 from fastdata.errors import DecodeError
-from fastdata.memory import never
-from fastdata.pillow_images import open_header
+from fastdata.images.pillow import open_header
+from fastdata.system.memory import never
 
 # Pillow's, about pictures of another size than an icon says
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:PIL")

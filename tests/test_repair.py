@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from packing import content, picture
 
+from fastdata.converters.check.repair import repair
+from fastdata.converters.check.verify import verify
 from fastdata.converters.pack import pack
-from fastdata.converters.repair import repair
-from fastdata.converters.verify import verify
+from fastdata.dataset.manifest import load
 from fastdata.errors import BusyError, NotADatasetError
-from fastdata.files import Lock
-from fastdata.manifest import load
+from fastdata.system.files import Lock
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["coded", "kept"])

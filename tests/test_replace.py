@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import fastdata as fd
-from fastdata import manifest
+from fastdata.dataset import manifest
 from fastdata.errors import BudgetError, OptionError, SampleError, ShardError
-from fastdata.loaders.open_source import open_source
+from fastdata.loaders.readers.open_source import open_source
 from fastdata.loaders.replace import IN_A_ROW
 
 _CROP = fd.RandomResizedCrop(16)
@@ -102,7 +102,7 @@ def test_folders_and_opencv_replace_too(
     options = {"on_error": "replace", "quarantine": tmp_path / "q.jsonl"}
 
     native = _ids(source, **options)
-    monkeypatch.setattr("fastdata.fill.core", lambda: None)
+    monkeypatch.setattr("fastdata.batch.fill.core", lambda: None)
 
     assert _ids(source, **options) == native
     assert all(2 not in batch for batch in native)

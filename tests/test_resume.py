@@ -14,9 +14,9 @@ import pytest
 import torch
 
 import fastdata as fd
-from fastdata.batches import BatchPlan
 from fastdata.errors import StateError
 from fastdata.loaders.loader import Loader
+from fastdata.plan.batch_plan import BatchPlan
 
 _CROP = fd.RandomResizedCrop(16)
 Seen = tuple[list[int], torch.Tensor, list[bool]]

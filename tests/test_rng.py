@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fastdata import rng
+from fastdata.plan import rng
 
 
 def test_golden_vectors() -> None:

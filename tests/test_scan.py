@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from fastdata.converters import keys
-from fastdata.converters.listing import Listing, count_reasons
-from fastdata.converters.scan import scan
+from fastdata.converters.sources import keys
+from fastdata.converters.sources.folder import scan
+from fastdata.converters.sources.listing import Listing, count_reasons
 from fastdata.errors import OptionError, SourceError
 
 # One part of a path: anything but a slash, a NUL and a dot in front.

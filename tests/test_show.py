@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from fastdata import Loader
-from fastdata.crop import CenterCrop, Crop, RandomResizedCrop
 from fastdata.errors import (
     DestinationError,
     MissingExtraError,
@@ -22,6 +21,7 @@ from fastdata.errors import (
     OptionError,
     SampleError,
 )
+from fastdata.plan.crop import CenterCrop, Crop, RandomResizedCrop
 from fastdata.report.fonts import fonts_for
 from fastdata.report.sheet import choose, sheet, shortened
 from fastdata.report.tiles import SIDE, cropped, tile

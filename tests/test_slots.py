@@ -9,8 +9,8 @@ import pytest
 import torch
 from interrupting import interrupted
 
+from fastdata.device.slots import Layout, Ring
 from fastdata.errors import DeviceError
-from fastdata.slots import Layout, Ring
 
 
 def _ring(spare: int = 2) -> Ring:

@@ -109,7 +109,7 @@ def test_a_parquet_column_out_of_proportion_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A row group that decompresses to far more than it is in the file is refused unread."""
-    monkeypatch.setattr("fastdata.converters.source_bounds._MOST", 1 << 20)
+    monkeypatch.setattr("fastdata.converters.sources.formats.bounds._MOST", 1 << 20)
     rows = pa.table({"image": [bytes(2 << 20)]})
     buffer = io.BytesIO()
     pq.write_table(rows, buffer, compression="zstd", use_dictionary=False)

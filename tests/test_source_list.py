@@ -14,11 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from packing import picture
 
-from fastdata.converters.coding import Coding
-from fastdata.converters.listing import Listing, Skipped
+from fastdata.converters.images.coding import Coding
 from fastdata.converters.read import Loaded, load
-from fastdata.converters.scan import scan
-from fastdata.converters.source_list import list_from, read_classes
+from fastdata.converters.sources.file_list import list_from, read_classes
+from fastdata.converters.sources.folder import scan
+from fastdata.converters.sources.listing import Listing, Skipped
 from fastdata.errors import SourceError
 
 

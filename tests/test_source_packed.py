@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from packing import picture
 
-from fastdata.catalog import Catalog
 from fastdata.converters.pack import pack
+from fastdata.dataset.catalog import Catalog
+from fastdata.dataset.lmdb_format import MARK
 from fastdata.errors import CatalogError, CorruptError, FastdataError, ManifestError, ShardError
-from fastdata.lmdb_format import MARK
-from fastdata.loaders.open_source import open_source
+from fastdata.loaders.readers.open_source import open_source
 
 CLASSES = ("ant", "bee")
 

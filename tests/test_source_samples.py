@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import fastdata as fd
 from fastdata.cli.commands import app
-from fastdata.converters import source_spool
+from fastdata.converters.sources import spool
 from fastdata.errors import DestinationError, OptionError, SourceError
 
 
@@ -211,7 +211,7 @@ def test_a_full_disk_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.Monk
     def full(fd: int, data: bytes) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(source_spool, "write_all", full)
+    monkeypatch.setattr(spool, "write_all", full)
 
     with pytest.raises(DestinationError, match=r"No space left on device; .* needs room"):
         fd.pack(pairs(), tmp_path / "out")

@@ -13,9 +13,9 @@ from source_files import Found, interrupt, packed
 
 import fastdata as fd
 from fastdata.converters import job
-from fastdata.converters.listing import Skipped
 from fastdata.converters.pack import estimate_pack, pack
 from fastdata.converters.read import read_all
+from fastdata.converters.sources.listing import Skipped
 from fastdata.errors import ManifestError, OptionError, ShardError, SourceError
 
 # webdataset leaves its own files to be closed whenever

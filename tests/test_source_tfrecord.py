@@ -9,7 +9,7 @@ from packing import load, picture
 from source_files import Found, example, packed, tfrecord
 
 from fastdata.converters.pack import pack
-from fastdata.converters.source_example import read_example
+from fastdata.converters.sources.formats.example import read_example
 from fastdata.errors import ShardError, SourceError
 
 

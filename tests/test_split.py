@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from packing import picture
 
-from fastdata.converters.coding import Coding
 from fastdata.converters.estimate import estimate
-from fastdata.converters.scan import scan
-from fastdata.converters.split import limit, parse_split
+from fastdata.converters.images.coding import Coding
+from fastdata.converters.sources.folder import scan
+from fastdata.converters.sources.split import limit, parse_split
 from fastdata.errors import OptionError
 
 KEYS = [b"class %d/%d" % (i % 7, i) for i in range(20_000)]

@@ -4,9 +4,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from fastdata import catalog_builder, catalog_format
-from fastdata.converters.listing import Skipped
+from fastdata.converters.sources.listing import Skipped
 from fastdata.converters.tally import Tally, encode_report
+from fastdata.dataset import catalog_builder, catalog_format
 
 FIELDS = ("json", "txt")
 

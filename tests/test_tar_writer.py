@@ -13,13 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from packing import content
 
-from fastdata.catalog import Catalog
-from fastdata.catalog_builder import CatalogBuilder
-from fastdata.checksum import crc32c
 from fastdata.converters.journal import Journal
-from fastdata.converters.tar_format import member_header
-from fastdata.converters.tar_writer import TarWriter
+from fastdata.converters.tar.format import member_header
+from fastdata.converters.tar.writer import TarWriter
 from fastdata.converters.writer import Item
+from fastdata.dataset.catalog import Catalog
+from fastdata.dataset.catalog_builder import CatalogBuilder
+from fastdata.system.checksum import crc32c
 
 PART = st.text(st.characters(codec="ascii", exclude_characters="/\0"), min_size=1, max_size=80)
 ASCII_NAMES = (

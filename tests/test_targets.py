@@ -8,9 +8,9 @@ import pytest
 import torch
 from PIL import Image
 
-from fastdata.crop import CenterCrop, Crop, CropPlan, RandomResizedCrop
+from fastdata.batch.targets import IGNORED, Mask, crop_boxes, crop_mask, decode_mask
 from fastdata.errors import DecodeError
-from fastdata.targets import IGNORED, Mask, crop_boxes, crop_mask, decode_mask
+from fastdata.plan.crop import CenterCrop, Crop, CropPlan, RandomResizedCrop
 
 WIDTH, HEIGHT = 61, 47
 

@@ -12,9 +12,9 @@ import pytest
 from interrupting import interrupted
 
 import fastdata as fd
-from fastdata import cores
 from fastdata.errors import OptionError, ThreadError
-from fastdata.threads import MOST, Task, Threads, ended
+from fastdata.system import cpu_count
+from fastdata.system.threads import MOST, Task, Threads, ended
 
 _LIMIT = 120.0  # seconds; it only ends what hangs
 
@@ -158,7 +158,7 @@ def test_packing_with_few_threads(
 def test_few_threads_are_no_reason_to_decode_on_fewer(allowed: list[int]) -> None:
     """Where threads for counting free cores cannot be started, all cores count, at once."""
     allowed[0] = 3
-    free = cores.free.__wrapped__
+    free = cpu_count.free.__wrapped__
 
     assert free(4) == 4
 

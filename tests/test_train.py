@@ -15,7 +15,7 @@ import training
 from rich.console import Console
 
 from fastdata.errors import NotADatasetError, OptionError
-from fastdata.loaders.folder_reader import FolderSource
+from fastdata.loaders.readers.folder import FolderSource
 from fastdata.train import Progress, Recipe, TrainReport
 from fastdata.train.render import render
 

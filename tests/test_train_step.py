@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from fastdata.batch import Batch
+from fastdata.batch.batch import Batch
 from fastdata.errors import OptionError
 from fastdata.train.ceiling import measure_ceiling
 from fastdata.train.evaluate import evaluate

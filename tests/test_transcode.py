@@ -9,10 +9,10 @@ from PIL import Image
 
 import fastdata as fd
 from fastdata import photos
-from fastdata.converters import transcode as module
-from fastdata.converters.transcode import transcode
-from fastdata.crop import Crop
-from fastdata.probe import probe
+from fastdata.converters.images import transcode as module
+from fastdata.converters.images.transcode import transcode
+from fastdata.images.probe import probe
+from fastdata.plan.crop import Crop
 
 pytestmark = pytest.mark.usefixtures("native_core")
 
@@ -110,7 +110,7 @@ def test_core_and_opencv_give_the_same_crops(
         with fd.Loader(tmp_path / "out", 8, crop=crop, flip=0.5, threads=2) as loader:
             native = [(batch.ids, batch.images.clone()) for batch in loader]
         with monkeypatch.context() as patch:
-            patch.setattr("fastdata.fill.core", lambda: None)
+            patch.setattr("fastdata.batch.fill.core", lambda: None)
             with fd.Loader(tmp_path / "out", 8, crop=crop, flip=0.5, threads=2) as loader:
                 python = [(batch.ids, batch.images) for batch in loader]
         for (ids, images), (their_ids, their_images) in zip(native, python, strict=True):

@@ -9,14 +9,14 @@ import torch
 from streams import LateStreams
 
 import fastdata as fd
-from fastdata import transfer
+from fastdata.batch.fill import Filler, Filling, Pixels, Work
+from fastdata.device import transfer
+from fastdata.device.slots import Layout, Ring
+from fastdata.device.streams import HostStreams
+from fastdata.device.transfer import Arrived, Transfer, usable_device
 from fastdata.errors import DeviceError, OptionError, StalledError
-from fastdata.fill import Filler, Filling, Pixels, Work
 from fastdata.loaders import wiring
 from fastdata.loaders.loader import Loader
-from fastdata.slots import Layout, Ring
-from fastdata.streams import HostStreams
-from fastdata.transfer import Arrived, Transfer, usable_device
 
 _LAYOUT = Layout((3, 5), masks=True)
 _MOST = 4

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from packing import KINDS, picture
 
-from fastdata import manifest
-from fastdata.converters import verify_tar
+from fastdata.converters.check import verify_tar
+from fastdata.converters.check.verify import verify
 from fastdata.converters.pack import pack
 from fastdata.converters.problems import Problem
-from fastdata.converters.verify import verify
+from fastdata.dataset import manifest
 from fastdata.errors import CorruptError, NotADatasetError
-from fastdata.loaders.lmdb_reader import LMDBSource
-from fastdata.loaders.tar_reader import TarSource
+from fastdata.loaders.readers.lmdb import LMDBSource
+from fastdata.loaders.readers.tar import TarSource
 
 IDS = np.arange(10)
 Fault = Callable[[bytes], bytes]

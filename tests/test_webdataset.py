@@ -18,7 +18,7 @@ from jpegs import decoded, opencv, pillow, scene
 from packing import picture
 
 import fastdata as fd
-from fastdata.converters.index import index
+from fastdata.converters.check.index import index
 from fastdata.errors import DecodeError, OptionError, SourceError
 
 pytestmark = [

@@ -12,9 +12,9 @@ from peak import peak
 from PIL import Image
 from torch.nn.functional import interpolate
 
-from fastdata import decode, resize
-from fastdata.crop import CenterCrop, Crop, CropPlan, RandomResizedCrop
-from fastdata.decode import decode_crop
+from fastdata.batch import decode, resize
+from fastdata.batch.decode import decode_crop
+from fastdata.plan.crop import CenterCrop, Crop, CropPlan, RandomResizedCrop
 
 Pixels = npt.NDArray[np.uint8]
 

@@ -8,14 +8,14 @@ from test_import_direction import MODULES
 
 # What opens something that has no name in any folder, or a file of the system.
 ALLOWED = {
-    ("converters.source_spool", "tempfile.TemporaryFile"): "a file without a name",
-    ("converters.source_lmdb", "open"): "py-lmdb, to read and without its lock file",
+    ("converters.sources.spool", "tempfile.TemporaryFile"): "a file without a name",
+    ("converters.sources.formats.lmdb", "open"): "py-lmdb, to read and without its lock file",
     ("train.checkpoint", "save"): "into the file that write_atomically opened",
-    ("converters.recode", "save"): "into memory",
+    ("converters.images.recode", "save"): "into memory",
     ("report.charts", "savefig"): "into memory",
     ("bench.run", "save"): "what the caller does with the report",
     ("cli.standard_streams", "os.open"): "/dev/null, in place of a stream that is closed",
-    ("workers", "open"): "/proc/PID/fd of this program's own memory",
+    ("batch.workers", "open"): "/proc/PID/fd of this program's own memory",
     ("bench.usage", "write_text"): "/proc/self/clear_refs",
 }
 
@@ -78,7 +78,7 @@ def test_only_one_module_opens_files_to_write() -> None:
     found = {
         (module, what): line
         for module in MODULES
-        if module != "files"
+        if module != "system.files"
         for what, line in _found(module)
     }
     assert found.keys() == ALLOWED.keys(), found

@@ -10,8 +10,8 @@ from pathlib import Path
 import jpegs  # in tests/
 from coded_jpegs import coded
 
-from fastdata.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS
-from fastdata.probe import core
+from fastdata.images.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS
+from fastdata.images.probe import core
 
 KINDS = (
     *("4:4:4 baseline", "4:2:0 baseline", "4:2:2 baseline", "4:4:0 baseline", "4:1:1 baseline"),

@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 
 from fastdata import photos
+from fastdata.dataset.json_fields import read_json
 from fastdata.errors import DestinationError
-from fastdata.files import read_regular, write_atomically
-from fastdata.json_fields import read_json
+from fastdata.system.files import read_regular, write_atomically
 
 CLASSES = 10
 

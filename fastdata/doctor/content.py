@@ -9,17 +9,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastdata.catalog import ROW
-from fastdata.checksum import crc32c
-from fastdata.converters.coding import Coding
-from fastdata.crop import Crop
+from fastdata.batch.source import Ids, Source
+from fastdata.converters.images.coding import Coding
+from fastdata.dataset.catalog import ROW
 from fastdata.doctor.decoding import interleaved
 from fastdata.doctor.resident import Resident
 from fastdata.doctor.results import Content, Remedy
 from fastdata.errors import DecodeError
-from fastdata.probe import FORMATS, core, probe
-from fastdata.source import Ids, Source
-from fastdata.threads import Threads
+from fastdata.images.probe import FORMATS, core, probe
+from fastdata.plan.crop import Crop
+from fastdata.system.checksum import crc32c
+from fastdata.system.threads import Threads
 
 _MOST = 512  # images in memory
 _MOST_BYTES = 256 << 20

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import torch
 
-from fastdata import cores
 from fastdata.doctor.results import Measured
-from fastdata.probe import core
+from fastdata.images.probe import core
+from fastdata.system import cpu_count
 
 _CPUS = Path("/sys/devices/system/cpu")
 _FREE = 0.85  # of all cores
@@ -45,7 +45,7 @@ def _core() -> Iterator[str]:
 
 
 def _machine(measured: Measured, throttles: int) -> Iterator[str]:
-    affinity, quota, available = cores.affinity(), cores.quota(), cores.available()
+    affinity, quota, available = cpu_count.affinity(), cpu_count.quota(), cpu_count.available()
     if quota < affinity:
         yield (
             f"the cgroup grants {quota:g} of the {affinity} cores that the scheduler offers; "
