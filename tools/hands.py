@@ -64,7 +64,7 @@ def main() -> None:
         _write_images(images)
         _acts(images, Path(name, "first"), lambda _, act: act())  # imports what is used
         _acts(
-            images, Path(name, "second"), lambda title, act: _report(title, entered(act), show=show)
+            images, Path(name, "second"), lambda title, act: _report(title, act, show=show)
         )
 
 
