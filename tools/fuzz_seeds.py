@@ -1,13 +1,13 @@
 """Write small JPEGs of every kind to a folder, for csrc/fuzz.cpp to mutate; see `make asan`.
 
-PYTHONPATH=tests python tools/fuzz_seeds.py FOLDER
+PYTHONPATH=tests/helpers python tools/fuzz_seeds.py FOLDER
 """
 
 import re
 import sys
 from pathlib import Path
 
-import jpegs  # in tests/
+import jpegs  # in tests/helpers/
 from coded_jpegs import coded
 
 from fastdata.images.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS

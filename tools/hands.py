@@ -63,9 +63,7 @@ def main() -> None:
         images = Path(name, "images")
         _write_images(images)
         _acts(images, Path(name, "first"), lambda _, act: act())  # imports what is used
-        _acts(
-            images, Path(name, "second"), lambda title, act: _report(title, act, show=show)
-        )
+        _acts(images, Path(name, "second"), lambda title, act: _report(title, act, show=show))
 
 
 def _acts(images: Path, packed: Path, run: Callable[[str, Callable[[], object]], object]) -> None:

@@ -17,6 +17,7 @@ import pytest
 import torch
 from jpegs import MAKERS, scene
 from PIL import Image
+from places import ROOT
 
 import fastdata as fd
 from fastdata import photos
@@ -398,7 +399,7 @@ def test_the_benchmark_runs(tmp_path: Path) -> None:
     """It measures each way, tiny, and the runs of a crop are fewer bytes than the image."""
     pictures = tmp_path / "pictures"
     photos.generate(pictures, images=12, classes=3, scale=0.2)
-    script = Path(__file__).parents[1] / "bench" / "dali.py"
+    script = ROOT / "bench" / "dali.py"
     command = [sys.executable, str(script), str(pictures), "--quick", "--cache", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, check=False, text=True)
     assert done.returncode == 0, done.stderr

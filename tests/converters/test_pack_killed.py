@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from packing import KINDS, originals, twenty
+from places import HELPERS
 
 from fastdata.converters.pack import pack
 
@@ -94,7 +95,7 @@ def ended(
     source: Path, work: Path, name: str, fault: str, *, old: str = "", first: str = ""
 ) -> tuple[int, int]:
     """Number of calls that packs were ended at, and of packs that took samples over then."""
-    command = [sys.executable, "-c", SERVER, str(Path(__file__).parent)]
+    command = [sys.executable, "-c", SERVER, str(HELPERS)]
     command += [str(source), str(work), name, fault, "35000", old, first]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr

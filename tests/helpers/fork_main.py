@@ -1,4 +1,4 @@
-"""A program of tests/test_fork.py: forks children while a loader has batches in flight."""
+"""A program of tests/loaders/test_fork.py: forks children while a loader has batches in flight."""
 
 import multiprocessing
 import os

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from filling import Crops
 from jpegs import scene
+from places import HELPERS
 
 import fastdata as fd
 from fastdata.errors import BusyError, OptionError
@@ -22,7 +23,7 @@ from fastdata.system.threads import Threads
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
-_PROGRAM = Path(__file__).with_name("fork_main.py")
+_PROGRAM = HELPERS / "fork_main.py"
 _LIMIT = 300.0  # seconds; it only ends what hangs
 
 

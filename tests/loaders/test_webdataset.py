@@ -16,6 +16,7 @@ import torch
 import webdataset as wds
 from jpegs import decoded, opencv, pillow, scene
 from packing import picture
+from places import ROOT
 
 import fastdata as fd
 from fastdata.converters.check.index import index
@@ -250,7 +251,7 @@ def test_their_shards_in_our_loader(theirs: Path) -> None:
 
 def test_the_benchmark_runs(tmp_path: Path) -> None:
     """Each way to decode in a pipeline is measured, or left out with a reason."""
-    script = Path(__file__).parents[1] / "bench" / "webdataset_decoder.py"
+    script = ROOT / "bench" / "webdataset_decoder.py"
     command = [sys.executable, str(script), "--quick", "--cache", str(tmp_path)]
 
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+from places import HELPERS
 from torch import nn
 from training import colours, plain_network, recipe, train, weights
 
 from fastdata.train import TrainReport
-
-_HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +47,7 @@ def _ranks(
     """What each rank that came to an end found in each run."""
     task = {"path": str(data), "val": str(val), "world": world, "port": _port(), "runs": runs}
     done = subprocess.run(
-        [sys.executable, str(_HERE / "rank_main.py"), json.dumps(task | more)],
+        [sys.executable, str(HELPERS / "rank_main.py"), json.dumps(task | more)],
         capture_output=True, text=True, check=False, timeout=240,
     )  # fmt: skip
     assert done.returncode == 0 or not whole, done.stderr

@@ -10,10 +10,10 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from places import ROOT
 
 import fastdata
 
-ROOT = Path(__file__).parent.parent
 LINKS = ("converters", "loaders")
 
 

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 import pytest
-from test_import_direction import MODULES
+from modules import MODULES
 
 # What opens something that has no name in any folder, or a file of the system.
 ALLOWED = {

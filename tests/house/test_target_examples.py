@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from places import ROOT
 
 import fastdata as fd
 
-_EXAMPLES = Path(__file__).parents[1] / "examples"
+_EXAMPLES = ROOT / "examples"
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from jpegs import Pixels, decoded, scene
 import fastdata as fd
 from fastdata.converters.images.coding import Coded, Coding
 from fastdata.errors import DecodeError
-from fastdata.images.probe import probe
+from fastdata.images.probe import ImageInfo, probe
 
 KINDS = ("4:2:0 baseline", "4:2:0 restart 5", "4:2:0 progressive", "gray", "rgb")
 LEFT_OVER = "bytes left over in JPEG data"
@@ -78,7 +78,7 @@ def test_packed_they_are_clean(capfd: pytest.CaptureFixture[str]) -> None:
     assert Coding().code(*_probed("gray, another JFIF revision")).notes == (WARNINGS,)
 
 
-def _probed(name: str) -> tuple[bytes, fd.probe.ImageInfo]:
+def _probed(name: str) -> tuple[bytes, ImageInfo]:
     data = ODD[name][0]
     return data, probe(data)
 

@@ -1,16 +1,11 @@
 """Which module of the package may import which, read from the source without importing it."""
 
-import ast
-import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from graphlib import TopologicalSorter
-from pathlib import Path
 
 import pytest
-
-import fastdata
+from modules import MODULES, imported_names
 
 # The way of the data, from top to bottom: a room imports only from rooms above its own. Modules of
 # one room may import each other, but not in a circle.
@@ -37,36 +32,9 @@ ORDER = [
 ]
 
 
-def _find_modules() -> dict[str, Path]:
-    """Return the file of every module by its name without `fastdata.`."""
-    root = Path(fastdata.__file__).parent
-    modules = {}
-    for folder, _, files in os.walk(root, followlinks=True):
-        for path in (Path(folder, name) for name in files if name.endswith(".py")):
-            parts = path.relative_to(root).with_suffix("").parts
-            is_folder = len(parts) > 1 and parts[-1] == "__init__"
-            modules[".".join(parts[:-1] if is_folder else parts)] = path
-    return modules
-
-
-MODULES = _find_modules()
-
-
-def _imported_names(path: Path) -> Iterator[str]:
-    """Yield what a file imports anywhere in it, as dotted names."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path} has a relative import"
-            for alias in node.names:
-                inner = f"{node.module}.{alias.name}"
-                yield inner if inner.removeprefix("fastdata.") in MODULES else str(node.module)
-
-
 def _imports(module: str) -> set[str]:
     """Return the modules of the package that one of them imports."""
-    names = _imported_names(MODULES[module])
+    names = imported_names(MODULES[module])
     ours = (name for name in names if name.partition(".")[0] == "fastdata")
     return {name.partition(".")[2] or "__init__" for name in ours}
 
@@ -95,7 +63,7 @@ def test_no_imports_go_in_a_circle() -> None:
 @pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("converters")])
 def test_converters_name_no_torch(module: str) -> None:
     """Packing needs no torch: importing it takes seconds, and a packing machine may lack it."""
-    names = {name.partition(".")[0] for name in _imported_names(MODULES[module])}
+    names = {name.partition(".")[0] for name in imported_names(MODULES[module])}
 
     assert not names & {"torch", "torchvision"}
 

@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from places import ROOT
 
 import fastdata as fd
 
-_EXAMPLES = Path(__file__).parents[1] / "examples"
+_EXAMPLES = ROOT / "examples"
 _SMALL = "shufflenet_v2_x0_5"
 
 # Runs programs one after the other, each on forked ranks with the environment that torchrun gives,

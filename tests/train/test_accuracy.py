@@ -5,7 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-_SCRIPT = Path(__file__).parents[1] / "bench" / "accuracy.py"
+from places import ROOT
+
+_SCRIPT = ROOT / "bench" / "accuracy.py"
 
 
 def test_both_sides_train_with_each_seed(tmp_path: Path) -> None:

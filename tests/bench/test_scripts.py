@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from places import ROOT
 
 import fastdata
 from fastdata import photos
 
-_BENCH = Path(__file__).parents[1] / "bench"
+_BENCH = ROOT / "bench"
 
 # each benchmark starts several processes that import torch
 pytestmark = pytest.mark.timeout(600)

@@ -5,8 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from places import ROOT
 
-PREFLIGHT = Path(__file__).parent.parent / "tools" / "preflight.py"
+PREFLIGHT = ROOT / "tools" / "preflight.py"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from places import ROOT
 
 from fastdata import photos
 from fastdata.errors import DestinationError, OptionError
@@ -239,7 +240,7 @@ def test_destination_that_holds_something(kind: str, tmp_path: Path) -> None:
 def test_benchmark_compares_like_with_like(tmp_path: Path) -> None:
     """Pictures compared with themselves by the benchmark have the same figures."""
     photos.generate(tmp_path / "folder", images=10)
-    script = Path(__file__).parents[1] / "bench" / "photos.py"
+    script = ROOT / "bench" / "photos.py"
     command = [sys.executable, str(script), str(tmp_path / "folder"), "--images", "10"]
     done = subprocess.run(
         [*command, "--rounds", "1"], capture_output=True, check=True, cwd=tmp_path, text=True

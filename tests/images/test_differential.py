@@ -8,8 +8,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 from PIL import Image
+from places import ROOT
 
-TOOL = Path(__file__).parent.parent / "tools" / "differential.py"
+TOOL = ROOT / "tools" / "differential.py"
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 """How long a test may take before it counts as a hang."""
 
 import re
-from pathlib import Path
 
 import pytest
+from places import TESTS
 
 _MARK = re.compile(r"mark\.timeout\((\d+)\)")
 
@@ -11,7 +11,7 @@ _MARK = re.compile(r"mark\.timeout\((\d+)\)")
 def test_the_hard_end_lies_beyond_every_limit(pytestconfig: pytest.Config) -> None:
     """One test that hangs in Python fails by its own limit, and never ends the whole run."""
     own = float(pytestconfig.getini("timeout"))
-    files = Path(__file__).parent.rglob("test_*.py")
+    files = TESTS.rglob("test_*.py")
     marked = [float(text) for file in files for text in _MARK.findall(file.read_text("utf-8"))]
 
     assert marked

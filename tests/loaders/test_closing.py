@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import transforms
 from interrupting import interrupted
+from places import HELPERS
 
 import fastdata as fd
 from fastdata.errors import OptionError
@@ -164,7 +165,7 @@ if __name__ == "__main__":
 
 def test_worker_processes_that_are_left(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So it is with worker processes, whose memory is freed when modules are gone already."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", str(HELPERS))
     done = _program(_WORKERS_LEFT, shards)
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
