@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from fastdata.images.probe import FORMATS
 from fastdata.loaders.readers.folder import FolderSource
-from fastdata.loaders.readers.open_source import open_source
+from fastdata.loaders.readers.packed import open_source
 
 _BINS = 10
 _FORMAT = 0xFF  # bits of a row's flags

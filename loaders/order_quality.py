@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastdata.loaders.readers.open_source import open_source
+from fastdata.loaders.readers.packed import open_source
 from fastdata.plan.epochs import Epochs, Shuffle, Stratum
 
 _BATCH = 256

@@ -74,8 +74,7 @@ def bench_ceiling(
     loader = Loader(
         path,
         how.batch_size,
-        crop=RandomResizedCrop(how.size),
-        flip=0.5,
+        crop=RandomResizedCrop(how.size, flip=0.5),
         seed=how.seed,
         device=where,
         dtype=dtype or torch.float32,

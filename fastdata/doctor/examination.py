@@ -18,8 +18,9 @@ from fastdata.doctor.surroundings import throttled, warnings
 from fastdata.doctor.verdict import diagnose
 from fastdata.errors import MissingExtraError, OptionError
 from fastdata.loaders.loader import Loader
+from fastdata.loaders.options import Ranks
 from fastdata.loaders.readers.folder import FolderSource
-from fastdata.loaders.readers.open_source import AnySource
+from fastdata.loaders.readers.packed import AnySource
 from fastdata.plan.crop import RandomResizedCrop
 from fastdata.system import cpu_count
 from fastdata.train.device import pick_device
@@ -113,7 +114,7 @@ def _measure(
     progress: Callable[[str, int], None],
 ) -> tuple[Measured, tuple[str, ...]]:
     """Every figure, and a warning where the model could not be had."""
-    crop = RandomResizedCrop(settings.size)
+    crop = RandomResizedCrop(settings.size, flip=0.5)
     device = torch.device(settings.device)
     with ExitStack() as stack:
         loader = _loader(settings, crop)  # first, as it checks the arguments
@@ -161,10 +162,8 @@ def _loader(settings: Settings, crop: RandomResizedCrop) -> Loader:
         settings.path,
         settings.batch_size,
         crop=crop,
-        flip=0.5,
         drop_last=False,  # a data set may be smaller than a batch
-        rank=0,
-        world_size=1,
+        ranks=Ranks(0, 1),
         device=settings.device,
         dtype=getattr(torch, settings.dtype),
         threads=settings.threads,

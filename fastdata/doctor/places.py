@@ -10,8 +10,7 @@ from typing import NamedTuple
 from fastdata.dataset.lmdb_file import open_file, sample_key
 from fastdata.errors import ShardError
 from fastdata.loaders.readers.folder import FolderSource
-from fastdata.loaders.readers.open_source import AnySource, source_class
-from fastdata.loaders.readers.tar import TarSource
+from fastdata.loaders.readers.packed import AnySource, TarSource, source_class
 
 _ALIGNED = 1 << 21  # the largest folio of a page cache; a part of one cannot be forgotten
 _MOST_OPEN = 256  # files

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import torch
 
-from fastdata.device.transfer import usable_device
+from fastdata.loaders.options import usable_device
 from fastdata.plan import rng
 from fastdata.train.precision import float32_multiplied
 from fastdata.train.recipe import Recipe

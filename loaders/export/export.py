@@ -11,8 +11,7 @@ from pathlib import Path
 
 from fastdata.errors import DestinationError, NotADatasetError
 from fastdata.loaders.export.names import ExportNames, chunks, encode
-from fastdata.loaders.readers.open_source import open_source
-from fastdata.loaders.readers.packed import PackedSource
+from fastdata.loaders.readers.packed import PackedSource, open_source
 from fastdata.system.files import Folder, Lock, open_own, temporary, write_atomically
 
 MARK_NAME = ".export.json"  # in a folder whose export has begun and not ended

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from fastdata.batch.source import Ids, Source
 from fastdata.errors import OptionError
 from fastdata.loaders.readers.folder import FolderSource
-from fastdata.loaders.readers.open_source import open_source
+from fastdata.loaders.readers.packed import open_source
 from fastdata.plan.epochs import Stratum
 
 

@@ -16,7 +16,7 @@ import fastdata as fd
 from fastdata.converters.pack import pack
 from fastdata.dataset.lmdb_file import open_file
 from fastdata.errors import FastdataError, NotADatasetError
-from fastdata.loaders.readers.lmdb import LMDBSource
+from fastdata.loaders.readers.packed import LMDBSource
 
 Case = tuple[str, bytes]
 
@@ -172,7 +172,7 @@ def test_loaders_raise_or_are_right(
 ) -> None:
     """Batches of a damaged file are those of the whole one, or an error comes."""
     if not core:
-        monkeypatch.setattr("fastdata.batch.fill.core", lambda: None)
+        monkeypatch.setattr("fastdata.batch.decoder.core", lambda: None)
 
     def batches(path: Path) -> Pixels:
         loader = fd.Loader(path, 8, crop=fd.CenterCrop(16), shuffle=False, threads=1)

@@ -16,7 +16,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from fastdata.batch.decode import decode_crop
-from fastdata.batch.fill import Filler, Work
+from fastdata.batch.decoder import BatchDecoder, Work
 from fastdata.batch.source import Ids
 from fastdata.cli.commands import app
 from fastdata.converters.pack import pack
@@ -110,7 +110,7 @@ def test_resident_samples_decode_to_the_same_pixels(dataset: Path) -> None:
     resident, _ = take(source, ids, seconds=10)
     crop = CenterCrop(16, resize=20)
     out = np.empty((3, 16, 16, 3), np.uint8)
-    filler = Filler(resident, crop, flip=0, seed=0, threads=2, ahead=1)
+    filler = BatchDecoder(resident, crop, seed=0, threads=2, ahead=1)
 
     filling = filler.submit(Work(0, np.arange(3), np.arange(3)), out)
 
@@ -121,9 +121,7 @@ def test_resident_samples_decode_to_the_same_pixels(dataset: Path) -> None:
     for place, sample in enumerate(ids.tolist()):
         data, wanted = source.read(sample), np.empty((16, 16, 3), np.uint8)
         width, height = Image.open(io.BytesIO(data)).size
-        plan = crop.plan(
-            np.array([[width, height]]), np.zeros(1, np.int64), seed=0, epoch=0, flip=0
-        )
+        plan = crop.plan(np.array([[width, height]]), np.zeros(1, np.int64), seed=0, epoch=0)
         decode_crop(data, plan, 0, wanted)
         np.testing.assert_allclose(out[place].astype(int), wanted, atol=2)
 
@@ -237,7 +235,7 @@ def test_a_diagnosis_of_each_kind_of_data_set(dataset: Path) -> None:
 
 def test_without_the_native_core(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where OpenCV decodes, the same is measured, but for the remedies that need the core."""
-    for module in ("batch.fill", "doctor.content", "doctor.surroundings"):
+    for module in ("batch.decoder", "doctor.content", "doctor.surroundings"):
         monkeypatch.setattr(f"fastdata.{module}.core", lambda: None)
 
     found = examine(shards, model=None, size=32, device="cpu", threads=1, seconds=0.02)

@@ -26,8 +26,7 @@ from fastdata.errors import BusyError, DestinationError, NotADatasetError, Sampl
 from fastdata.images.probe import FORMATS
 from fastdata.loaders.export import export as exporting
 from fastdata.loaders.export.export import export
-from fastdata.loaders.readers.open_source import open_source
-from fastdata.loaders.readers.packed import PackedSource
+from fastdata.loaders.readers.packed import PackedSource, open_source
 from fastdata.system.checksum import crc32c
 from fastdata.system.files import Lock
 
