@@ -226,7 +226,7 @@ class Loader(BatchLoader):
         Args:
             path: Folder of tar shards, ``.lmdb`` file, folder of images, or a :class:`Mix`.
             batch_size: Samples in a batch of this rank.
-            crop: What is cut out of each image: ``RandomResizedCrop`` for training.
+            crop: Cut out of each image: ``RandomResizedCrop`` for training.
             views: Crops of each sample, for contrastive learning; see :class:`Batch`.
             shuffle: A new order in each epoch: True mixes all samples, ``"window"`` reads nearly
                 sequentially and mixes within windows; False keeps the order of the data set.

@@ -1,4 +1,4 @@
-"""What a user chooses of a loader: frozen objects, checked once, that travel through the house."""
+"""The options of a loader: frozen objects, checked once, that are passed on as they are."""
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -150,7 +150,7 @@ class Ranks:
 
     @classmethod
     def current(cls) -> Self:
-        """torch.distributed's where that is initialised, else 0 of 1."""
+        """torch.distributed's if that is initialised, else 0 of 1."""
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             return cls(torch.distributed.get_rank(), torch.distributed.get_world_size())
         return cls(0, 1)
@@ -175,7 +175,7 @@ class Options:
     """The other options of a loader; :class:`fastdata.Loader` says what each means.
 
     Raises:
-        OptionError: One is out of range, with its name and what was found.
+        OptionError: One is out of range; the message has its name and value.
     """
 
     batch_size: int
@@ -198,7 +198,7 @@ class Options:
     max_pixels: int = MAX_PIXELS
 
     def __post_init__(self) -> None:
-        """Check what nothing else checks."""
+        """Check the options that no other object checks."""
         if self.views < 1:
             raise OptionError(f"views must be 1 or more, found {self.views}")
         if not self.dtype.is_floating_point:

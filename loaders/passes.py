@@ -1,4 +1,4 @@
-"""Passes over a data set, and where they stand."""
+"""Passes over a data set, and their position."""
 
 import os
 import threading
@@ -48,7 +48,7 @@ class Passes(Owner):
 
         Args:
             source: The data set.
-            epochs: What is drawn from it.
+            epochs: Drawn from it.
             plan: How a whole epoch is cut into batches.
             pipeline: Fills them.
             options: The loader's.
@@ -80,7 +80,7 @@ class Passes(Owner):
         self._turn = threading.RLock()  # to drive the pipeline; a signal may come in between
 
     def when_gone(self, release: Callable[[], None]) -> None:
-        """Let something be called when there are no passes any more; it must not refer to them."""
+        """Call ``release`` once the passes are gone; it must not refer to them."""
         weakref.finalize(self, _release, os.getpid(), self._turn, release)
 
     def require_open(self) -> None:
@@ -149,7 +149,7 @@ class Passes(Owner):
                 self._at = (epoch, planned.end) if left else (epoch + 1, 0)
                 if not left and self.next == (epoch, 0):
                     self.next = (epoch + 1, 0)
-                yield made.pop()  # what the consumer lets go of is not kept here
+                yield made.pop()  # a batch that the consumer lets go of is not kept here
         finally:
             if number == self._number and left and not self._ending and self.is_here():
                 with self._turn:
@@ -162,7 +162,7 @@ class Passes(Owner):
             self._turn.acquire(timeout=_END)
 
     def _next(self, number: int, begin: tuple[int, int] | None) -> tuple[Planned, Batch]:
-        """The next batch of pass ``number``, which is to begin at an epoch and position."""
+        """The next batch of pass ``number``, which begins at an epoch and position."""
         self.require_open()
         if self._ending and threading.current_thread() is not threading.main_thread():
             # CPython before 3.14 would unwind this thread's stack within a call of torch's or of
@@ -177,7 +177,7 @@ class Passes(Owner):
                 planned, arrived = self._pipeline.receive()
                 return planned, self._finish(planned, arrived)
             except Exception as error:
-                if number != self._number:  # what a close takes away is missed in many ways
+                if number != self._number:  # a close takes things away that are missed in many ways
                     raise self._ended() from error
                 raise
 

@@ -59,7 +59,7 @@ class Planned:
 
 
 class Pending(Protocol):
-    """What a pipeline has under way of a batch."""
+    """The work on a batch that is under way."""
 
     def wait(self, seconds: float) -> bool:
         """Wait until it is over; False if that takes longer."""
@@ -74,7 +74,7 @@ class Begun(Protocol):
 
     @property
     def pending(self) -> Pending:
-        """What must be over before it can be delivered."""
+        """The work that must end before it can be delivered."""
 
 
 B = TypeVar("B", bound=Begun)
@@ -121,14 +121,14 @@ class Pipeline(ABC, Generic[B]):
         return (planned.epoch, planned.start) == (epoch, start)
 
     def restart(self, plan: Iterator[Planned]) -> None:
-        """Drop what was begun, and continue with another plan, which never ends."""
+        """Drop the batches begun ahead, and continue with another plan, which never ends."""
         self.discard()
         self._plan = plan
 
     def receive(self) -> tuple[Planned, Arrived]:
         """Wait for the next batch, and begin those after it.
 
-        After an error :meth:`discard` what was begun.
+        After an error call :meth:`discard`.
 
         Raises:
             StalledError: It does not arrive.
@@ -144,7 +144,7 @@ class Pipeline(ABC, Generic[B]):
 
     @abstractmethod
     def discard(self) -> None:
-        """Drop what was begun ahead of time."""
+        """Drop the batches begun ahead."""
 
     def release(self) -> None:
         """Drop it without waiting, at the interpreter's end too."""
@@ -163,7 +163,7 @@ class Pipeline(ABC, Generic[B]):
         """Take the first batch, whose work is over, out of those begun."""
 
     def _wait(self, pending: Pending) -> None:
-        """Wait for a batch, but not for ever."""
+        """Wait for a batch, with a deadline."""
         end = time.monotonic() + _DEADLINE
         while not pending.wait(_LOOK):
             if self.stopped:
@@ -181,7 +181,7 @@ class _Decoding:
     parts: Parts  # of it
     pending: PendingBatch
     fields: Fields | None
-    sent: Any = None  # what the transfer knows it by, once it was sent
+    sent: Any = None  # the transfer's handle, once it was sent
 
 
 class DecodingPipeline(Pipeline[_Decoding]):
@@ -199,7 +199,7 @@ class DecodingPipeline(Pipeline[_Decoding]):
         prefetch: int,
         where: str,
     ) -> None:
-        """Take over what it drives.
+        """Take over the stages that it drives.
 
         Args:
             layout: Of a batch in a buffer.
@@ -230,7 +230,7 @@ class DecodingPipeline(Pipeline[_Decoding]):
         return () if self._replacer is None else tuple(self._replacer.quarantine.entries)
 
     def discard(self) -> None:
-        """Drop what was begun ahead of time; threads skip what is left of it."""
+        """Drop the batches begun ahead; threads skip the rest of their samples."""
         for batch in self._begun:
             batch.pending.cancel()
             if batch.sent is not None:
@@ -260,7 +260,7 @@ class DecodingPipeline(Pipeline[_Decoding]):
         self._send(batch)
         self._begun.popleft()
         arrived: Arrived = self._transfer.receive(batch.sent)
-        for ahead in self._begun:  # what is ready is copied while this batch is used
+        for ahead in self._begun:  # those that are ready are copied while this batch is used
             if not ahead.pending.wait(0) or ahead.pending.failures():
                 break
             if ahead.sent is None and not self._transfer.ready():
@@ -269,7 +269,7 @@ class DecodingPipeline(Pipeline[_Decoding]):
         return arrived._replace(fields=batch.fields)
 
     def _mend(self, batch: _Decoding) -> None:
-        """Replace bad samples where that is wanted; else raise the first one's error."""
+        """Replace bad samples if there is a replacer; else raise the first one's error."""
         failures = batch.pending.failures()
         if self._replacer is not None:
             planned, parts = batch.planned, batch.parts

@@ -204,7 +204,7 @@ class Replacer:
             raise BudgetError(
                 f"{self._source.path}: {self.replaced} bad samples among {self._seen}, "
                 f"{self._in_a_row} in a row; {self.quarantine} lists them; "
-                "fastdata verify shows what is damaged"
+                "run fastdata verify to see the damage"
             ) from error
 
     def _substitute(self, epoch: int, position: int, attempt: int) -> int:

@@ -57,7 +57,7 @@ class DecodeStage:
         """Make the stage; it can be pickled, and is then as new.
 
         Args:
-            crop: What is cut out, for example ``fd.RandomResizedCrop(224)``.
+            crop: Cut out of each image, for example ``fd.RandomResizedCrop(224)``.
             seed: Keys the random numbers.
             field: Name of the image's field; None means the one that is called ``jpg``, ``png`` or
                 another image extension.
@@ -90,7 +90,7 @@ class DecodeStage:
         data = sample.get(field)
         if not isinstance(data, bytes):
             raise SourceError(
-                f"{_name(sample)}: field {field!r} is to hold an encoded image, found "
+                f"{_name(sample)}: field {field!r} must hold an encoded image, found "
                 f"{type(data).__name__}; put this stage before .decode()"
             )
         out = np.empty((*self._crop.shape, 3), np.uint8)
@@ -131,8 +131,8 @@ class DecodeStage:
         if len(found) != 1:
             names = sorted(name for name in sample if not name.startswith("__"))
             raise SourceError(
-                f"{_name(sample)}: one field is to be called jpg, png or the like, found "
-                f"{len(found)} among {names}; name the image's with field="
+                f"{_name(sample)}: exactly one field must be called jpg, png or the like, found "
+                f"{len(found)} among {names}; name it with field="
             )
         return found[0]
 

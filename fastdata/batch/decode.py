@@ -86,7 +86,7 @@ def decode_crop(
 def cut_runs(
     data: bytes, x: int, y: int, width: int, height: int, *, max_pixels: int = MAX_PIXELS
 ) -> tuple[bytes, int, int]:
-    """A smaller JPEG that holds a region of one with restart runs, pixels unchanged to the bit.
+    """Cut a smaller JPEG out of one with restart runs; the pixels of a region stay bit-exact.
 
     Args:
         data: A JPEG.
@@ -98,8 +98,8 @@ def cut_runs(
 
     Returns:
         The JPEG of the runs that the region needs, and the column and row of the image that its
-        first pixel is. The data as they are, and zeros, where there are no runs to leave out, and
-        without the native core.
+        first pixel is. Without runs to leave out, and without the native core, the data as they are
+        and zeros.
 
     Raises:
         DecodeError: The bytes are no JPEG, or the region reaches out of the image.

@@ -95,7 +95,7 @@ class PendingBatch:
             part.cancel()
 
     def cancel(self) -> None:
-        """Start no further sample; what the batch holds is then undefined."""
+        """Start no further sample; the buffer then holds anything."""
         self.cancelled.set()
         for part in self._parts:
             part.cancel()
@@ -146,7 +146,7 @@ class BatchDecoder:
 
         Args:
             source: Where samples are read.
-            crop: What is cut out of them.
+            crop: Cut out of each image.
             seed: Keys the crops.
             threads: Decoding threads.
             ahead: Most batches under way at a time.
@@ -215,7 +215,7 @@ class BatchDecoder:
         failed = list(loading.failures())
         if self._native is None or (failed and not self._keep_going):  # None: closed meanwhile
             return
-        sizes = np.array(loading.sizes(), np.int64)  # (N, 2), zeros for what is no JPEG
+        sizes = np.array(loading.sizes(), np.int64)  # (N, 2), zeros for other formats
         jpeg = np.flatnonzero(sizes[:, 0] > 0)
         others = np.setdiff1d(np.flatnonzero(sizes[:, 0] == 0), failed)
         plan = self._plan(np.maximum(sizes, 1), work)
@@ -327,7 +327,7 @@ class NativeDecoder:
         Args:
             encoded: From :meth:`encoded`, or the ``samples()`` of a job of :meth:`load`.
             ids: (N,) samples.
-            crcs: (N,) CRC-32C of each sample, or empty where there are none.
+            crcs: (N,) CRC-32C of each sample, or empty without checksums.
             places: (M,) places of the batch to fill.
             plan: Crops of all N samples.
             out: (N, h, w, 3) uint8, which the job keeps alive.
@@ -371,6 +371,6 @@ class NativeJob:
         return self._job.samples()
 
     def sizes(self) -> list[tuple[int, int]]:
-        """Width and height of each JPEG that was read; zeros for what is none."""
+        """Width and height of each JPEG that was read; zeros for other formats."""
         sizes: list[tuple[int, int]] = self._job.sizes()
         return sizes

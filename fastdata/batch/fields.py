@@ -33,7 +33,7 @@ class FieldReader:
 
         Args:
             source: Where fields are read.
-            crop: What is cut out of each image, and of its mask.
+            crop: Cut out of each image, and of its mask.
             seed: Keys the crops.
             names: Fields to hand out as bytes.
             mask: Field that holds a mask as an image, or None.
@@ -143,7 +143,7 @@ class Fields:
         return ended(self.tasks, seconds)
 
     def failures(self) -> Failures:
-        """What went wrong, by place, once :meth:`wait` was true."""
+        """Errors by place, once :meth:`wait` was true."""
         return {
             place: error
             for task in self.tasks

@@ -33,7 +33,7 @@ class TransformDecoder:
         workers: int,
         keep_going: bool,
     ) -> None:
-        """Start the worker processes, where there are any.
+        """Start the worker processes, if any.
 
         Args:
             decoder: Decodes; it is closed with this one.

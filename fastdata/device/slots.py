@@ -1,4 +1,4 @@
-"""Batches in host memory: how one lies in a buffer, a ring of buffers, and what is handed out.
+"""Batches in host memory: their layout in a buffer, a ring of buffers, and handing them out.
 
 A buffer is used again only when nobody can see it any more.
 """
@@ -48,7 +48,7 @@ def asking_for(size: int, failure: str) -> Iterator[None]:
 
 
 class Parts(NamedTuple):
-    """What lies in the memory of a batch; all are views of it.
+    """The parts of a batch, as views of its memory.
 
     Attributes:
         pixels: (V * N, h, w, 3) uint8.
@@ -64,7 +64,7 @@ class Parts(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """How a batch lies in one piece of memory, so that one copy takes all of it to a device.
+    """The layout of a batch in one piece of memory, so that one copy takes it to a device.
 
     Attributes:
         shape: Height and width of the images.
@@ -113,7 +113,7 @@ class Ring:
     """Buffers of one size, lent out one at a time.
 
     A buffer comes back when the last tensor or numpy view of it is gone, so a batch that the user
-    keeps is never overwritten: the ring then grows by what is kept.
+    keeps is never overwritten: the ring then grows by one.
     """
 
     def __init__(self, size: int, *, spare: int, pinned: bool) -> None:
@@ -121,7 +121,7 @@ class Ring:
 
         Args:
             size: Bytes of a buffer.
-            spare: Free buffers to keep; what comes back beyond them is given to the system.
+            spare: Free buffers to keep; more than that are given back to the system.
             pinned: Allocate page-locked memory, from which copies to the GPU are asynchronous.
         """
         self._size = size
@@ -155,7 +155,7 @@ class Ring:
             return torch.empty(self._size, dtype=torch.uint8, device="cpu", pin_memory=self._pinned)
 
     def _take_back(self) -> None:
-        """Make what came back free again; beyond the spare ones it goes to the system."""
+        """Reuse the buffers that came back; beyond the spare ones they go to the system."""
         while not self._ended.empty():
             lent = self._lent.pop(id(self._ended.get_nowait()), None)  # None: see lend()
             if lent is not None and len(self._free) < self._spare:

@@ -1,4 +1,4 @@
-"""A filled buffer to the device, without making the training step wait.
+"""Copies a filled buffer to the device without making the training step wait.
 
 The copy runs on a stream of its own while the step before it computes, into one of a few pieces of
 device memory that are used in turn. Two events for each batch keep that sound:
@@ -8,7 +8,7 @@ device memory that are used in turn. Two events for each batch keep that sound:
 - after the last reading of the copied bytes: the device memory is written to again only once it
   has passed.
 
-What a consumer gets was written by its own stream: it is memory like that of any other tensor. So
+The tensors of a batch are written by the consumer's own stream, like any other tensor. So
 nothing depends on when the allocator looks whether a stream is done, as ``record_stream`` alone
 would, and device memory does not grow when the host runs ahead of the device.
 """
@@ -116,7 +116,7 @@ class CudaStreams:
 
 @dataclass(eq=False)
 class _Memory:
-    """Device memory of a batch; ``read`` is the event after the last reading of it."""
+    """Device memory of a batch; ``read`` is the event after its last reading."""
 
     memory: torch.Tensor
     read: Event | None = None
@@ -136,7 +136,7 @@ class InFlight(NamedTuple):
 
 
 class Transfer:
-    """Takes batches to one device, a few at a time.
+    """Copies batches to one device, a few at a time.
 
     Attributes:
         pinned: Whether host buffers must be page-locked.
@@ -182,7 +182,7 @@ class Transfer:
 
         Raises:
             DeviceError: The device has no memory for it, or the copy cannot be made.
-            StalledError: The device does not come to read what it has.
+            StalledError: The device does not read the batches that it has.
         """
         self._forget_finished()
         holder = self._take()
@@ -200,7 +200,7 @@ class Transfer:
         """The batch, for use by the current stream, which waits for the copy.
 
         Raises:
-            DeviceError: The device has no memory for what is handed out.
+            DeviceError: The device has no memory for the batch.
         """
         streams = self._streams
         try:
@@ -242,7 +242,7 @@ class Transfer:
         return self._free.popleft()
 
     def _wait(self, over: Callable[[], bool]) -> None:
-        """Wait for the device, but not for ever, and so that Ctrl-C ends it."""
+        """Wait for the device, with a deadline, and so that Ctrl-C ends it."""
         end = time.monotonic() + _DEADLINE
         while not over():
             if time.monotonic() > end:

@@ -1,4 +1,4 @@
-"""What is cut out of each image and how it is scaled: pure arithmetic over a batch.
+"""Crops: the part of each image that is kept, and its scale. Pure arithmetic over a batch.
 
 A plan is integers only, so that it is the same on every machine. Random numbers are keyed by
 (seed, epoch, sample id): a sample's crop does not depend on threads, ranks, batch size or resume.
@@ -25,7 +25,7 @@ _ATTEMPTS = 10  # torchvision's number
 class CropPlan:
     """Crops of N images: resample ``source`` to ``scaled``, cut the output window, then flip.
 
-    ``output[y, x] = scaled_region[cut_y + y, cut_x + x]``, zero where that lies outside.
+    ``output[y, x] = scaled_region[cut_y + y, cut_x + x]``, zero outside the region.
 
     Attributes:
         size: (N, 2) int64, width and height of the whole images.
@@ -226,4 +226,4 @@ def _exp(x: F64) -> F64:
 
 
 VALIDATION = CenterCrop(224, resize=256)
-"""How ImageNet classifiers are usually evaluated, and what a loader cuts out by default."""
+"""The usual crop for evaluating ImageNet classifiers; the default of a loader."""

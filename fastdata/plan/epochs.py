@@ -24,12 +24,12 @@ _TOTAL_BITS = 53  # of integer weights: a power of two, so that a random word's 
 
 
 class Draws(NamedTuple):
-    """What comes at N positions.
+    """The samples at N positions.
 
     Attributes:
         ids: (N,) int64 samples.
-        copies: (N,) int64; 0 where a sample comes for the first time in the epoch. Copies of one
-            sample have different numbers, and are augmented differently.
+        copies: (N,) int64; 0 the first time that a sample comes in the epoch. Copies of one sample
+            have different numbers, and are augmented differently.
     """
 
     ids: I64
@@ -43,11 +43,11 @@ def augmentation_keys(ids: I64, copies: I64) -> I64:
 
 @dataclass(frozen=True, eq=False)
 class Stratum:
-    """Samples that are drawn from alike.
+    """Samples with an equal chance to be drawn.
 
     Attributes:
         ids: (m,) ids, or all of a range.
-        draws: How often an epoch draws from them: m is each once; more or fewer are whole rounds
+        draws: How often an epoch draws from them: m takes each once; other numbers are whole rounds
             and a random rest.
     """
 
@@ -61,9 +61,9 @@ class Epochs:
 
     Attributes:
         fingerprint: Of the data set.
-        strata: What is drawn from; their draws add up to an epoch.
+        strata: Where samples are drawn from; their draws add up to an epoch.
         shuffle: True for the full permutation, ``"window"`` for one that reads nearly in the
-            order of the data set, False for that order itself.
+            order of the data set, False for the data set's own order.
         seed: Keys the order.
         repeats: How often each drawn sample comes in a row, each time augmented differently.
         weights: (m,) of the one stratum's samples, drawn with replacement; None draws each once.
@@ -77,7 +77,7 @@ class Epochs:
     weights: npt.NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
-        """Check what belongs together."""
+        """Check that the fields fit each other."""
         if self.shuffle not in (True, False, "window"):
             raise OptionError(f"shuffle must be True, False or 'window', found {self.shuffle!r}")
         if any(stratum.draws < 1 for stratum in self.strata):
@@ -97,7 +97,7 @@ class Epochs:
 
     @cached_property
     def choice(self) -> str:
-        """Digest of what is drawn from, which a resumed run must agree on."""
+        """Digest of strata and weights, which a resumed run must agree on."""
         digest = hashlib.sha256()
         for stratum in self.strata:
             ids = stratum.ids
@@ -108,7 +108,7 @@ class Epochs:
         return digest.hexdigest()[:16]
 
     def draw(self, positions: I64, epoch: int) -> Draws:
-        """What comes at N positions, each in [0, len(self))."""
+        """The samples at N positions, each in [0, len(self))."""
         places, copies = np.divmod(positions, self.repeats)
         if self.weights is not None:
             return self._weighted(places, positions, epoch)
@@ -178,11 +178,11 @@ class BatchPlan:
         global batch  0 0 0 0 1 1 1 1 2 2
         rank          0 1 0 1 0 1 0 1 0 1
 
-    so that the global order does not depend on the world size and all ranks have equally many
+    so that the global order does not depend on the world size, and all ranks have equally many
     batches of equal size. With ``drop_last`` an incomplete global batch is left out. Without it
     each rank gets ceil(rest / W) places of it; places beyond the last sample repeat the first
-    samples and are marked invalid. A single rank is never padded. The rest of an epoch that was
-    interrupted is planned from its first position on, ``start``, in the same way.
+    samples and are marked invalid. A single rank is never padded. The rest of an interrupted epoch
+    is planned in the same way, from its first position, ``start``.
 
     Attributes:
         samples: Samples in the epoch.
@@ -190,7 +190,7 @@ class BatchPlan:
         drop_last: Leave out the incomplete global batch.
         rank: This rank, from 0.
         world_size: Number of ranks.
-        start: First position; those before it were handed out already.
+        start: First position; earlier ones were handed out already.
 
     Raises:
         OptionError: A number is out of range, or no batch is left.

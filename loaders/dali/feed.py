@@ -112,7 +112,7 @@ class Feeder:
 
         Args:
             source: Where samples are read.
-            crop: What is cut out of them.
+            crop: Cut out of each image.
             seed: Keys the crops.
             threads: How many read.
             cut: Give DALI only the restart runs of a JPEG that the crop needs.
@@ -196,7 +196,7 @@ def place(plan: CropPlan, shape: tuple[int, int]) -> Placement:
         shape: Height and width of the output.
     """
     window = np.array(shape[::-1], np.int64)
-    low = np.maximum(plan.cut, 0)  # (N, 2) x, y of what is seen, in the resampled region
+    low = np.maximum(plan.cut, 0)  # (N, 2) x, y of the visible part, in the resampled region
     high = np.minimum(plan.cut + window, plan.scaled)
     factor = plan.source[:, 2:] / plan.scaled  # source pixels to an output pixel
     start, end = low * factor, high * factor

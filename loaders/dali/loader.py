@@ -65,7 +65,7 @@ class DALILoader(BatchLoader):
         Args:
             path: As for :class:`fastdata.Loader`, like all arguments down to ``max_pixels``.
             batch_size: Samples in a batch of this rank.
-            crop: What is cut out of each image.
+            crop: Cut out of each image.
             views: Crops of each sample.
             shuffle: A new order in each epoch.
             seed: Keys order, crops and flips.

@@ -68,7 +68,7 @@ class DALIPipeline(Owner, Pipeline[_Reading]):
         self._in_step = True  # DALI was fed with whole batches
 
     def discard(self) -> None:
-        """Drop what was begun ahead of time, once DALI is through with what it has of it."""
+        """Drop the batches begun ahead, once DALI is done with those that it has."""
         self._cancel()
         if self._pipe is not None and self._in_step:
             try:

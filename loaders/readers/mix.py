@@ -77,10 +77,10 @@ class MixedSource:
         self.fingerprint = f"sha256:{hashlib.sha256(' '.join(parts).encode()).hexdigest()}"
 
     def strata(self, ids: Ids | range, draws: int | None) -> tuple[Stratum, ...]:
-        """What an epoch draws from each data set.
+        """The draws of an epoch from each data set.
 
         Args:
-            ids: What was chosen of all of them, in rising order.
+            ids: Chosen samples of all of them, in rising order.
             draws: Samples in an epoch; None means as many as were chosen.
 
         Raises:

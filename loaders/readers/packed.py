@@ -27,12 +27,12 @@ from fastdata.system.checksum import crc32c
 class PackedSource(ABC):
     """Samples of a packed data set, by id; see :class:`fastdata.batch.source.Source`.
 
-    It is sent to another process as its path, and opened anew there.
+    It is sent to another process as its path, and reopened there.
 
     Attributes:
         path: The folder of shards, or the LMDB file.
         kind: ``"tar"`` or ``"lmdb"``.
-        manifest: What the data set holds.
+        manifest: Names, sizes and digests of its files.
         catalog: Where each sample lies.
         classes: Names in the order of the labels.
         fingerprint: Hash of the content.
@@ -102,7 +102,7 @@ class PackedSource(ABC):
         """The bytes at a place; fewer of them where the file ends. LMDB finds them by sample.
 
         Raises:
-            ShardError: The place is outside of what the manifest, or the LMDB, says there is.
+            ShardError: The place is outside of the shard, or of the LMDB's entry.
         """
 
     def _read(self, sample: int, shard: int, offset: int, length: int, crc: int) -> bytes:
