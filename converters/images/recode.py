@@ -10,7 +10,15 @@ from fastdata.converters.images.reductions import FIRST_FRAME, LESS_DEPTH, NO_AL
 from fastdata.errors import DecodeError
 from fastdata.images.jpeg_header import is_lossless
 from fastdata.images.limits import MAX_PIXELS, check_pixels
-from fastdata.images.pillow import FORMATS, depth, load, needs_pillow, open_header, sniff, to_rgb
+from fastdata.images.pillow import (
+    FORMATS,
+    depth,
+    load,
+    needs_pillow,
+    open_header,
+    pillow_format,
+    to_rgb,
+)
 from fastdata.images.probe import probe
 from fastdata.system.memory import BUDGET, never
 
@@ -50,7 +58,7 @@ def readable(
     try:
         probe(data, max_pixels)
     except DecodeError:
-        kind = "jpeg" if is_lossless(data) else sniff(data[:64], name)
+        kind = "jpeg" if is_lossless(data) else pillow_format(data[:64], name)
         if kind is None:
             raise
     else:

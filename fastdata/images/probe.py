@@ -23,7 +23,7 @@ from fastdata.images.headers import (
 from fastdata.images.jpeg_header import JpegHeader, read_jpeg_header
 from fastdata.images.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS, check_pixels
 from fastdata.images.pillow import FORMATS as PILLOW_FORMATS
-from fastdata.images.pillow import INSTALL, sniff
+from fastdata.images.pillow import INSTALL, pillow_format
 
 __all__ = [
     "EXTENSIONS",
@@ -33,6 +33,7 @@ __all__ = [
     "core",
     "decoder",
     "probe",
+    "sniff",
     "warn_without_core",
 ]
 
@@ -140,7 +141,10 @@ def probe(data: bytes | memoryview, max_pixels: int = MAX_PIXELS) -> ImageInfo:
             limit, or of a kind that cannot be decoded.
     """
     view = memoryview(data)
-    name = _sniff(bytes(view[:64]))
+    head = bytes(view[:64])
+    name = sniff(head)
+    if name not in _MAGIC:
+        raise _refusal(head, name)
     if name == "jpeg":
         header = _read_jpeg(data, max_pixels)
         return ImageInfo(name, *header[:5], header.restart_interval)
@@ -162,24 +166,37 @@ def decoding_bytes(info: ImageInfo, size: int) -> int:
     return info.width * info.height * (12 if large else 8)
 
 
-def _sniff(head: bytes) -> str:
-    """Return the format that the first 64 bytes announce."""
+def sniff(head: bytes) -> str | None:
+    """Name the image format that a file's first bytes announce, whether or not it can be loaded.
+
+    Args:
+        head: The first 64 bytes, or all there are; 16 tell all formats but some AVIF and HEIF.
+
+    Returns:
+        A name in ``FORMATS``, or in :data:`fastdata.images.pillow.FORMATS` for what only ``pack``
+        reads; None for anything else, videos and JPEG XL included.
+    """
     for name, magic in _MAGIC.items():
         if head.startswith(magic) and (name != "webp" or head[8:12] == b"WEBP"):
             return name
-    if not head:
-        raise DecodeError("not an image: it is empty")
-    if (kind := sniff(head)) is not None:
-        raise DecodeError(
-            f"{PILLOW_FORMATS[kind].label} is not loaded as it is: `fastdata pack` stores it as "
+    return pillow_format(head)
+
+
+def _refusal(head: bytes, name: str | None) -> DecodeError:
+    """Say why a file that begins with these bytes cannot be loaded."""
+    if name is not None:
+        return DecodeError(
+            f"{PILLOW_FORMATS[name].label} is not loaded as it is: `fastdata pack` stores it as "
             f"PNG, by Pillow ({INSTALL})"
         )
+    if not head:
+        return DecodeError("not an image: it is empty")
     if head[4:8] == b"ftyp":
-        raise DecodeError(f"not an image that can be read: a video ({head[8:12]!r})")
+        return DecodeError(f"not an image that can be read: a video ({head[8:12]!r})")
     if head.startswith((b"\xff\x0a", b"\0\0\0\x0cJXL ")):
-        raise DecodeError("not an image that can be read: JPEG XL")
+        return DecodeError("not an image that can be read: JPEG XL")
     names = ", ".join(sorted(name.upper() for name in EXTENSIONS))
-    raise DecodeError(f"not an image: it starts with {head[:8]!r}, which is none of {names}")
+    return DecodeError(f"not an image: it starts with {head[:8]!r}, which is none of {names}")
 
 
 def _read_jpeg(data: bytes | memoryview, max_pixels: int) -> JpegHeader:

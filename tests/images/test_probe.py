@@ -13,7 +13,7 @@ from PIL import Image
 
 from fastdata.errors import DecodeError
 from fastdata.images import probe as module
-from fastdata.images.probe import EXTENSIONS, FORMATS, MAX_PIXELS, ImageInfo, probe
+from fastdata.images.probe import EXTENSIONS, FORMATS, MAX_PIXELS, ImageInfo, probe, sniff
 
 MAGIC = {
     "jpeg": b"\xff\xd8\xff",
@@ -86,6 +86,33 @@ def test_what_is_no_image_is_refused(data: bytes, message: str) -> None:
     """Other files are refused with what they start with."""
     with pytest.raises(DecodeError, match=message):
         probe(data)
+
+
+@pytest.mark.parametrize("kind", EXTENSIONS)
+def test_what_is_announced_is_what_is_probed(kind: str) -> None:
+    """The first bytes name the format, even of an image that ends with them."""
+    data = _encoded(kind)
+
+    assert sniff(data[:64]) == kind == probe(data).format
+    assert sniff(data[:16]) == kind
+
+
+@pytest.mark.parametrize(
+    ("head", "kind"),
+    [
+        (b"\0\0\0\x20ftypheic\0\0\0\0", "heif"),
+        (b"8BPS\0\x01", "psd"),
+        (b"\0\0\0\x20ftypisom\0\0\0\0", None),
+        (b"\0\0\0\x0cJXL \r\n\x87\n", None),
+        (b"<html>", None),
+        (b"", None),
+    ],
+)
+def test_images_that_only_pack_reads_are_told_from_other_files(
+    head: bytes, kind: str | None
+) -> None:
+    """What Pillow reads has a name; videos, texts and nothing at all have none."""
+    assert sniff(head) == kind
 
 
 def _info_or_refusal(data: bytes) -> None:
