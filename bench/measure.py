@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import fastdata
-from fastdata.images.probe import decoder
+from fastdata.native import decoder
 from fastdata.system import cpu_count
 
 

@@ -8,13 +8,14 @@ from typing import Literal, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from fastdata import native
 from fastdata.converters.images.orientation import orientation, turned
 from fastdata.converters.images.recode import readable
 from fastdata.converters.images.reductions import FIRST_FRAME, eight_bits, several_frames
 from fastdata.converters.images.transcode import RUN_PIXELS, salvage, transcode
 from fastdata.errors import DecodeError, OptionError
 from fastdata.images.limits import MAX_PIXELS, check_max_pixels, check_pixels
-from fastdata.images.probe import ImageInfo, core, decoding_bytes, probe
+from fastdata.images.probe import ImageInfo, decoding_bytes, probe
 from fastdata.system.memory import BUDGET, never
 
 Pixels = npt.NDArray[np.uint8]
@@ -191,7 +192,7 @@ class Coding:
         asked = self.format is not None and target != info.format
         if turn == 1 and size == upright and not asked:
             return self._unchanged(data, info, notes)
-        if info.format == "jpeg" and core() is not None:
+        if info.format == "jpeg" and native.load() is not None:
             # OpenCV makes gray pixels of damage
             data, _, warnings = transcode(data, RUN_PIXELS, self.max_pixels)
             notes += warnings

@@ -15,12 +15,13 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from fastdata import native
 from fastdata.batch.decode import decode_crop
 from fastdata.batch.native import Failures, NativeDecoder, NativeJob, Places
 from fastdata.batch.source import Ids, Source
 from fastdata.errors import DecodeError
 from fastdata.images.limits import MAX_PIXELS
-from fastdata.images.probe import FORMATS, core, probe
+from fastdata.images.probe import FORMATS, probe
 from fastdata.plan.crop import Crop, CropPlan
 from fastdata.system.threads import Flag, Task, Threads, ended
 
@@ -148,12 +149,10 @@ class Filler:
         self._flip = flip
         self._seed = seed
         self._keep_going = keep_going
-        native = core()
+        core = native.load()
         self._max_pixels = max_pixels
         self._native = (
-            None
-            if native is None
-            else NativeDecoder(native, source, threads, max_pixels=max_pixels)
+            None if core is None else NativeDecoder(core, source, threads, max_pixels=max_pixels)
         )
         self._batches = Threads(ahead, "fastdata-batch")
         self._samples = Threads(threads, "fastdata-decode")

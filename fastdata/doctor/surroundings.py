@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
+from fastdata import native
 from fastdata.doctor.results import Measured
-from fastdata.images.probe import core
 from fastdata.system import cpu_count
 
 _CPUS = Path("/sys/devices/system/cpu")
@@ -37,7 +37,7 @@ def warnings(measured: Measured, throttles: int) -> tuple[str, ...]:
 
 
 def _core() -> Iterator[str]:
-    if core() is None:
+    if native.load() is None:
         yield (
             "the native core was not built, so OpenCV decodes whole images: install a C++ compiler "
             "and libjpeg-turbo (libjpeg-dev), then install fastdata again"

@@ -3,13 +3,10 @@
 Files are known by their content: a PNG named .jpg is a PNG.
 """
 
-import importlib
 import struct
-import warnings
-from pathlib import Path
-from types import ModuleType
 from typing import NamedTuple
 
+from fastdata import native
 from fastdata.errors import DecodeError
 from fastdata.images.headers import (
     NPY_MAGIC,
@@ -30,11 +27,8 @@ __all__ = [
     "FORMATS",
     "MAX_PIXELS",
     "ImageInfo",
-    "core",
-    "decoder",
     "probe",
     "sniff",
-    "warn_without_core",
 ]
 
 FORMATS = ("unknown", "jpeg", "png", "webp", "bmp", "gif", "tiff", "npy")
@@ -95,38 +89,6 @@ class ImageInfo(NamedTuple):
     sampling: str = ""
     progressive: bool = False
     restart_interval: int = 0
-
-
-def _import_core() -> ModuleType | None:
-    try:
-        return importlib.import_module("fastdata._core")
-    except ImportError:  # there was no compiler, no Python.h or no libjpeg-turbo
-        return None
-
-
-_CORE = _import_core()
-
-
-def core() -> ModuleType | None:
-    """Return the native core, or None where it could not be built or loaded."""
-    return _CORE
-
-
-def decoder() -> str:
-    """What decodes JPEGs here, for results: ``"own"``, the native core's, or ``"OpenCV"``."""
-    return "OpenCV" if _CORE is None else "own"
-
-
-def warn_without_core() -> None:
-    """Say where the core is missing that images are decoded slowly; once, as warnings are."""
-    if _CORE is None:
-        warnings.warn(
-            f"fastdata's native core is missing from {Path(__file__).parent}: OpenCV decodes, "
-            "whole images and slower. To build it takes a C++ compiler and libjpeg-turbo; a source "
-            "tree as the working directory hides an installed wheel",
-            RuntimeWarning,
-            stacklevel=1,  # this place, by which Python knows that it was said
-        )
 
 
 def probe(data: bytes | memoryview, max_pixels: int = MAX_PIXELS) -> ImageInfo:
@@ -200,6 +162,7 @@ def _refusal(head: bytes, name: str | None) -> DecodeError:
 
 
 def _read_jpeg(data: bytes | memoryview, max_pixels: int) -> JpegHeader:
-    if _CORE is None:
+    core = native.load()
+    if core is None:
         return read_jpeg_header(data, max_pixels)
-    return JpegHeader(*_CORE.probe_jpeg(data, max_pixels, MAX_SCANS, MAX_SEGMENTS))
+    return JpegHeader(*core.probe_jpeg(data, max_pixels, MAX_SCANS, MAX_SEGMENTS))

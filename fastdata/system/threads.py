@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import ctypes
 import os
+import sys
 import threading
 import time
 import warnings
@@ -14,7 +15,6 @@ from queue import Empty, SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
 from fastdata.errors import OptionError, ThreadError
-from fastdata.images.probe import core
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -308,8 +308,8 @@ def _at_exit() -> None:
             _end(queue)
     for thread in list(_RUNNING):
         thread.join()
-    if (native := core()) is not None:
-        native.hold_threads()  # those of others, which may be daemons
+    if (core := sys.modules.get("fastdata._core")) is not None:
+        core.hold_threads()  # those of others, which may be daemons
 
 
 atexit.register(_at_exit)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 
 import torch
 
-from fastdata.images.probe import decoder
+from fastdata.native import decoder
 from fastdata.system import cpu_count
 from fastdata.system.threads import start
 from fastdata.train import ranks

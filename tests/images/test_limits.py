@@ -20,12 +20,11 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import fastdata as fd
-from fastdata.batch import decode, fill, native
+from fastdata import native
 from fastdata.cli.commands import app
 from fastdata.converters.images.transcode import transcode
 from fastdata.dataset import manifest
 from fastdata.errors import DecodeError, OptionError, ShardError
-from fastdata.images import probe
 from fastdata.images.probe import FORMATS
 from fastdata.system import memory
 
@@ -82,9 +81,7 @@ def refused(request: pytest.FixtureRequest) -> tuple[bytes, str]:
 
 
 def _without_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (decode, fill, native, probe):
-        monkeypatch.setattr(module, "core", lambda: None)
-    monkeypatch.setattr(probe, "_CORE", None)
+    monkeypatch.setattr(native, "load", lambda: None)
 
 
 def _folder(path: Path, data: bytes) -> Path:
@@ -166,7 +163,7 @@ def test_bytes_are_believed_and_not_the_flags(two: Path) -> None:
     assert torch.equal(_batch(two), expected)
 
     edit_catalog(two, _swap_formats)
-    if probe.core() is None:
+    if native.load() is None:
         assert torch.equal(_batch(two), expected)
     else:
         with pytest.raises(DecodeError, match="sample 'b': not a JPEG"):
@@ -311,7 +308,7 @@ def test_no_memory_for_an_image_is_its_own_error(
 
     with pytest.raises(DecodeError, match="sample 'b': there is no memory to decode 40x30"):
         _batch(two)
-    if probe.core() is not None:
+    if native.load() is not None:
         log = tmp_path / "quarantine.jsonl"
         assert len(_batch(two, on_error="replace", quarantine=log)) == 2
         assert {json.loads(line)["key"] for line in log.read_text().splitlines()} == {"b"}
