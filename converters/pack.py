@@ -20,7 +20,7 @@ from fastdata.converters.sources.split import parse_split
 from fastdata.converters.sources.spool import room_for
 from fastdata.errors import DestinationError, OptionError, SourceError
 from fastdata.images.limits import MAX_PIXELS
-from fastdata.system import cpu_count
+from fastdata.system import resources
 from fastdata.system.mounts import network_file_system
 from fastdata.system.threads import check_count
 
@@ -195,7 +195,7 @@ def estimate_pack(src: AnySource, **choice: Unpack[Choice]) -> PackPlan:
     """
     coding = _coding(choice)
     listing = _listing(src, choice)
-    found = estimate(listing, coding, choice.get("workers") or cpu_count.available())
+    found = estimate(listing, coding, choice.get("workers") or resources.cpu_count())
     counts = Counter(listing.labels.tolist())
     return PackPlan(
         samples=found.samples,
@@ -245,7 +245,7 @@ def _listing(src: AnySource, choice: Choice, room: Path | None = None) -> Listin
         classes=choice.get("classes"),
         dedupe=choice.get("dedupe", False),
         limit=choice.get("limit"),
-        workers=workers or cpu_count.available(),
+        workers=workers or resources.cpu_count(),
         room=room,
     )
 

@@ -6,7 +6,7 @@ from fastdata.batch.workers import Transform
 from fastdata.device.slots import Layout
 from fastdata.errors import OptionError
 from fastdata.images.limits import check_max_pixels
-from fastdata.system import memory
+from fastdata.system import resources
 from fastdata.system.threads import MOST, check_count
 
 
@@ -73,7 +73,7 @@ def check_memory(size: int, samples: int, batches: int) -> None:
     Raises:
         OptionError: There is not.
     """
-    there = memory.available()
+    there = resources.available_memory()
     if there is not None and size * batches > there:
         raise OptionError(
             f"{batches} batches of {samples} samples take {size * batches:,} bytes, {there:,} are "

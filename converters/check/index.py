@@ -35,7 +35,7 @@ from fastdata.errors import (
     OptionError,
     ShardError,
 )
-from fastdata.system import cpu_count
+from fastdata.system import resources
 from fastdata.system.files import Lock
 from fastdata.system.threads import Threads
 
@@ -230,7 +230,7 @@ class _Indexer:
 
     def _each(self, work: Callable[[Path], _T]) -> Iterator[_T]:
         """Work on every tar on several threads; the results come in order."""
-        pool = Threads(cpu_count.available(), "fastdata-index")
+        pool = Threads(resources.cpu_count(), "fastdata-index")
         try:
             yield from pool.map(work, self._paths)
         finally:

@@ -21,7 +21,7 @@ from fastdata.dataset.lmdb_file import LMDBFile, check_seal, open_file, read_cat
 from fastdata.dataset.lmdb_format import CATALOG_KEY, FIRST, PAGE, part_key, sample_key
 from fastdata.dataset.manifest import REPORT_NAME, Manifest, Shard
 from fastdata.errors import CatalogError, ManifestError, ShardError
-from fastdata.system import cpu_count
+from fastdata.system import resources
 from fastdata.system.files import open_regular, temporary
 from fastdata.system.threads import Threads
 
@@ -97,7 +97,7 @@ class _Verifier:
     def _check_groups(self, manifest: Manifest) -> Iterator[tuple[int, bool]]:
         """Yield the end of each group, and whether its pages are as they were packed."""
         ends = list(accumulate((group.bytes for group in manifest.shards), initial=FIRST * PAGE))
-        pool = Threads(min(_THREADS, cpu_count.available()), "fastdata-verify")
+        pool = Threads(min(_THREADS, resources.cpu_count()), "fastdata-verify")
         try:
             with open_regular(self._file.path) as fd:
                 sizes = [group.bytes for group in manifest.shards]

@@ -27,7 +27,7 @@ from fastdata.converters.tar.packed_folder import (
 from fastdata.dataset.catalog import Catalog
 from fastdata.dataset.manifest import CATALOG_NAME, FILE_NAME, LOCK_NAME, MARK_NAME, REPORT_NAME
 from fastdata.errors import CatalogError, NotADatasetError, ShardError
-from fastdata.system import cpu_count
+from fastdata.system import resources
 from fastdata.system.files import open_regular
 from fastdata.system.threads import Threads
 
@@ -83,7 +83,7 @@ class _Verifier:
             self._progress("verify", done, total)
 
     def _check_all(self, parts: list[Part]) -> Iterator[tuple[int, list[Problem]]]:
-        pool = Threads(min(_THREADS, cpu_count.available()), "fastdata-verify")
+        pool = Threads(min(_THREADS, resources.cpu_count()), "fastdata-verify")
         try:
             yield from pool.map(self._check_part, parts)
         finally:

@@ -16,7 +16,7 @@ from fastdata.converters.images.transcode import RUN_PIXELS, salvage, transcode
 from fastdata.errors import DecodeError, OptionError
 from fastdata.images.limits import MAX_PIXELS, check_max_pixels, check_pixels
 from fastdata.images.probe import ImageInfo, decoding_bytes, probe
-from fastdata.system.memory import BUDGET, never
+from fastdata.system.resources import BUDGET, never
 
 Pixels = npt.NDArray[np.uint8]
 Scalar = bool | int | str | None

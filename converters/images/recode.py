@@ -20,7 +20,7 @@ from fastdata.images.pillow import (
     to_rgb,
 )
 from fastdata.images.probe import probe
-from fastdata.system.memory import BUDGET, never
+from fastdata.system.resources import BUDGET, never
 
 _ORIENTATION = 274
 _BYTES_A_PIXEL = 16  # as the file has it, converted, as an array, and coded

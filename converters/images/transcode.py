@@ -10,7 +10,7 @@ from fastdata import native
 from fastdata.errors import DecodeError
 from fastdata.images.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS
 from fastdata.images.probe import decoding_bytes, probe
-from fastdata.system.memory import BUDGET, never
+from fastdata.system.resources import BUDGET, never
 
 RUN_PIXELS = 32
 """Width of a run: shorter ones cost bytes, longer ones make crops decode more than they need."""

@@ -18,7 +18,7 @@ from fastdata.images.pixels import Image
 from fastdata.images.pixels import decode as decode_by_opencv
 from fastdata.images.probe import ImageInfo, decoding_bytes, probe
 from fastdata.plan.crop import CropPlan
-from fastdata.system.memory import BUDGET, never
+from fastdata.system.resources import BUDGET, never
 
 _CORE_MOST_SIDE = 65535  # that the core resizes: a JPEG's longest
 

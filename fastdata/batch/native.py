@@ -12,7 +12,7 @@ from fastdata.batch.source import Ids, Source
 from fastdata.errors import DecodeError, FastdataError, SampleError, ShardError
 from fastdata.images.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS
 from fastdata.plan.crop import CropPlan
-from fastdata.system import memory
+from fastdata.system import resources
 from fastdata.system.threads import warn_of_fewer
 
 Places = npt.NDArray[np.int64]
@@ -70,7 +70,7 @@ class NativeDecoder:
         self._source = source
         self._core = core
         limits = max_pixels, MAX_SCANS, MAX_SEGMENTS
-        self._pool = core.WorkerPool(threads, *limits, memory.share())
+        self._pool = core.WorkerPool(threads, *limits, resources.memory_share())
         if self._pool.threads < threads:
             warn_of_fewer(self._pool.threads, threads)
 

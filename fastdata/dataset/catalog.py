@@ -28,7 +28,7 @@ from fastdata.dataset.catalog_format import (
 )
 from fastdata.dataset.catalog_part import CatalogPart, Held, Ids, Read, Rows
 from fastdata.errors import CatalogError
-from fastdata.system import memory
+from fastdata.system import resources
 from fastdata.system.files import open_regular
 
 __all__ = ["ABSENT", "FIELD", "ROW", "Catalog"]
@@ -38,7 +38,7 @@ _LEAST = 512 << 20  # bytes that may always be held: rows of 13 million samples
 
 def most_held() -> int:
     """Blocks of a catalog that stay in memory: 512 MiB of them, or more where there is room."""
-    return max(_LEAST, memory.share() // 4) >> BLOCK_BITS
+    return max(_LEAST, resources.memory_share() // 4) >> BLOCK_BITS
 
 
 class Catalog:

@@ -8,7 +8,7 @@ import torch
 
 from fastdata import native
 from fastdata.doctor.results import Measured
-from fastdata.system import cpu_count
+from fastdata.system import resources
 
 _CPUS = Path("/sys/devices/system/cpu")
 _FREE = 0.85  # of all cores
@@ -45,7 +45,11 @@ def _core() -> Iterator[str]:
 
 
 def _machine(measured: Measured, throttles: int) -> Iterator[str]:
-    affinity, quota, available = cpu_count.affinity(), cpu_count.quota(), cpu_count.available()
+    affinity, quota, available = (
+        resources.cpu_affinity(),
+        resources.cpu_quota(),
+        resources.cpu_count(),
+    )
     if quota < affinity:
         yield (
             f"the cgroup grants {quota:g} of the {affinity} cores that the scheduler offers; "

@@ -26,7 +26,7 @@ from fastdata.converters.images.transcode import transcode
 from fastdata.dataset import manifest
 from fastdata.errors import DecodeError, OptionError, ShardError
 from fastdata.images.probe import FORMATS
-from fastdata.system import memory
+from fastdata.system import resources
 
 _CROP = fd.CenterCrop(16, resize=20)
 _GOOD = jpegs.scene(40, 30)
@@ -286,10 +286,10 @@ def test_all_that_a_batch_takes_is_counted(
 ) -> None:
     """Normalised images in host memory, and what processes share, are part of a batch."""
     pixels = 23 * 100 * 100 * 3
-    monkeypatch.setattr(memory, "available", lambda: 4 * most * pixels)
+    monkeypatch.setattr(resources, "available_memory", lambda: 4 * most * pixels)
     with pytest.raises(OptionError, match=r"are free"):
         fd.Loader(shards, 23, crop=fd.CenterCrop(100), **options)
-    monkeypatch.setattr(memory, "available", lambda: 4 * most * (pixels + 1000))
+    monkeypatch.setattr(resources, "available_memory", lambda: 4 * most * (pixels + 1000))
     fd.Loader(shards, 23, crop=fd.CenterCrop(100), **options).close()
 
 
@@ -374,13 +374,13 @@ def test_segments_of_a_jpeg_cost_a_few_times_their_bytes(marker: bytes) -> None:
 def test_coding_waits_for_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Packing asks the budget for each image, with what decoding it may take at most."""
     asked: list[int] = []
-    lease = memory.Budget.lease
+    lease = resources.Budget.lease
 
-    def note(self: memory.Budget, size: int, *rest: Any) -> Any:
+    def note(self: resources.Budget, size: int, *rest: Any) -> Any:
         asked.append(size)
         return lease(self, size, *rest)
 
-    monkeypatch.setattr(memory.Budget, "lease", note)
+    monkeypatch.setattr(resources.Budget, "lease", note)
     source = tmp_path / "source"
     source.mkdir()
     (source / "b.png").write_bytes(_png(_GOOD))

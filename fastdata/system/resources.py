@@ -1,11 +1,14 @@
-"""How many cores this process may use, how many it really gets, and how many of them decode."""
+"""What of the machine is this process's: cores, memory, and a budget of it that threads share."""
 
 import functools
 import math
 import os
+import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Barrier
 from typing import NamedTuple
@@ -20,19 +23,19 @@ _LATEST = 5.0  # seconds until all threads must have begun
 _BUFFER = 1 << 21  # bytes that one call goes over, some 0.5 ms: threads rarely meet at the GIL
 
 
-def available() -> int:
+def cpu_count() -> int:
     """Cores that this process may use: the smaller of its CPU affinity and its cgroup's quota."""
-    return max(1, math.ceil(min(affinity(), quota())))
+    return max(1, math.ceil(min(cpu_affinity(), cpu_quota())))
 
 
-def affinity() -> int:
+def cpu_affinity() -> int:
     """Cores that the scheduler may run this process on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1  # macOS has no affinity
 
 
-def quota(root: Path = CGROUP, own: Path = OWN) -> float:
+def cpu_quota(root: Path = CGROUP, own: Path = OWN) -> float:
     """CPU time that the process's cgroup, and each around it, grants, in cores; infinite if none.
 
     Args:
@@ -43,7 +46,7 @@ def quota(root: Path = CGROUP, own: Path = OWN) -> float:
     return min(quotas, default=math.inf)
 
 
-def share() -> int:
+def rank_cpu_count() -> int:
     """Cores of this process, where torchrun started several on the machine that share them.
 
     A rank gets at most an even part of the quota and of the cores that the cgroup holds, or the
@@ -52,12 +55,12 @@ def share() -> int:
     """
     ranks = local_world_size()
     if ranks == 1:
-        return available()
-    return max(1, math.ceil(min(affinity(), _cpuset() / ranks, quota() / ranks)))
+        return cpu_count()
+    return max(1, math.ceil(min(cpu_affinity(), _cpuset() / ranks, cpu_quota() / ranks)))
 
 
 @functools.cache
-def free(most: int) -> float:
+def free_cores(most: int) -> float:
     """Cores that ``most`` threads get when they compute at the same time, up to ``most``.
 
     Fewer than that are free where other programs run, or under a limit that is not to be seen from
@@ -91,9 +94,9 @@ def decode_threads() -> int:
     cost little, threads too few would hold up the whole run, and ranks that start together are busy
     together.
     """
-    cores = share()
+    cores = rank_cpu_count()
     if cores > 1:
-        cores = max(math.ceil(cores / 2), min(cores, round(free(cores))))
+        cores = max(math.ceil(cores / 2), min(cores, round(free_cores(cores))))
     if cores <= 2:
         return cores
     return cores - 1 if cores <= 8 else cores - 2
@@ -173,3 +176,136 @@ def _quota(folder: Path) -> float:
     if not quota.isdecimal() or not period.isdecimal() or int(period) == 0:  # "max", or v1's -1
         return math.inf
     return int(quota) / int(period)
+
+
+SMALL = 32 << 20
+"""Bytes below which nothing is counted: usual images never wait, nor touch a lock."""
+
+_MEMORY_SHARE = 4  # of the memory that is available, one part
+_UNKNOWN_MEMORY = 4 << 30  # bytes assumed where the system does not say what is available
+_LOOK = 0.1  # seconds between two looks whether a wait is still wanted
+_MEMORY_LIMITS = (
+    ("memory.max", "memory.current"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+)
+
+
+class StoppedError(Exception):
+    """A wait for memory ended because its result is not wanted any more."""
+
+
+def available_memory(
+    meminfo: Path = Path("/proc/meminfo"),
+    root: Path = CGROUP,
+    own: Path = OWN,
+) -> int | None:
+    """Bytes that this process could take without swapping; None where the system does not say.
+
+    What files hold in the page cache counts as available, under the limits of the process's cgroup
+    and of those around it.
+
+    Args:
+        meminfo: As proc(5) has it.
+        root: Where cgroups are mounted, version 2 or 1.
+        own: Which are the process's, as cgroups(7) has /proc/PID/cgroup.
+    """
+    try:
+        found = _numbers(meminfo)["MemAvailable:"] << 10
+    except (OSError, KeyError):
+        return None
+    for folder in cgroups(root, own, "memory"):
+        for limit, usage in _MEMORY_LIMITS:
+            try:
+                most, used = (int((folder / name).read_text()) for name in (limit, usage))
+                counts = _numbers(folder / "memory.stat")
+            except (OSError, ValueError):  # not there, or "max"
+                continue
+            cached = counts.get("active_file", 0) + counts.get("inactive_file", 0)
+            found = min(found, max(0, most - used + cached))
+    return found
+
+
+def memory_share() -> int:
+    """Bytes that images may take at the same time: a quarter of what is available to a rank."""
+    found = available_memory()
+    return (_UNKNOWN_MEMORY if found is None else found) // _MEMORY_SHARE // local_world_size()
+
+
+def never() -> bool:
+    """For waits that nothing stops."""
+    return False
+
+
+class Budget:
+    """Bytes that threads may have in use at a time.
+
+    Who asks for more than is left waits, in the order of asking, until others gave theirs back;
+    one alone always gets what it asks for, however much. A thread holds one part at a time.
+    """
+
+    def __init__(self, total: int | None = None) -> None:
+        """Start with nothing in use.
+
+        Args:
+            total: Bytes; None asks :func:`memory_share` when they are first needed.
+        """
+        self._total = total
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the threads that held parts, as a forked child must: it lacks them."""
+        self._changed = threading.Condition()
+        self._waiting: deque[object] = deque()
+        self._used = 0
+
+    @contextmanager
+    def lease(self, size: int, stopped: Callable[[], bool] = never) -> Iterator[None]:
+        """Wait for memory, and hold it within the context.
+
+        Args:
+            size: Bytes; below ``SMALL`` nothing is counted.
+            stopped: Whether it is not wanted any more.
+
+        Raises:
+            StoppedError: It is not.
+        """
+        if size < SMALL:
+            yield
+            return
+        self._take(size, stopped)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._used -= size
+                self._changed.notify_all()
+
+    def _take(self, size: int, stopped: Callable[[], bool]) -> None:
+        mine = object()
+        with self._changed:
+            if self._total is None:
+                self._total = memory_share()
+            self._waiting.append(mine)
+            try:
+                while self._waiting[0] is not mine or (
+                    self._used and self._used + size > self._total
+                ):
+                    if stopped():
+                        raise StoppedError
+                    self._changed.wait(_LOOK)
+                self._used += size
+            finally:
+                self._waiting.remove(mine)
+                self._changed.notify_all()  # the next one's turn
+
+
+BUDGET = Budget()
+"""What the threads of this process share."""
+
+os.register_at_fork(after_in_child=BUDGET.reset)
+
+
+def _numbers(path: Path) -> dict[str, int]:
+    """Lines of a name and a number."""
+    lines = (line.split() for line in path.read_text().splitlines())
+    return {words[0]: int(words[1]) for words in lines if len(words) > 1 and words[1].isdecimal()}
