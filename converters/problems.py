@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from fastdata.dataset.manifest import Stored
 from fastdata.errors import ShardError
-from fastdata.system.files import open_regular
+from fastdata.system.untrusted import open_regular
 
 Progress = Callable[[str, int, int], object]
 """Called with what is being done, bytes done so far, and bytes in all."""

@@ -13,7 +13,7 @@ from fastdata.dataset.catalog_builder import CatalogBuilder
 from fastdata.dataset.catalog_format import PART_ROWS, ROW
 from fastdata.dataset.manifest import CATALOG_NAME, Manifest, Shard
 from fastdata.errors import ShardError
-from fastdata.system.files import read_regular
+from fastdata.system.untrusted import read_regular
 
 _START = struct.Struct("<QII")  # of a row: offset, length, CRC32C
 _MOST_TRIES = 16

@@ -14,7 +14,6 @@ from fastdata.converters.tar.layout import entries
 from fastdata.converters.tar.packed_folder import parts_of
 from fastdata.dataset.catalog import Catalog
 from fastdata.dataset.catalog_builder import CatalogBuilder
-from fastdata.dataset.json_fields import JsonFields, read_json
 from fastdata.dataset.manifest import (
     CATALOG_NAME,
     FILE_NAME,
@@ -28,7 +27,7 @@ from fastdata.dataset.manifest import (
     parse,
 )
 from fastdata.errors import ManifestError
-from fastdata.system.files import read_regular
+from fastdata.system.untrusted import JsonFields, read_json, read_regular
 
 _FIELD = re.compile(rb'^  "(\w+)": ', re.MULTILINE)
 _ALIKE = 40  # of 71 characters of a digest: chance does not get there

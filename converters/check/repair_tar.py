@@ -26,13 +26,13 @@ from fastdata.system.files import (
     TMP_SUFFIX,
     create,
     fsync_folder,
-    open_regular,
     own_size,
     publish,
     sync,
     temporary,
     write_atomically,
 )
+from fastdata.system.untrusted import open_regular
 
 
 def repair_folder(folder: Path, source: Path | None, wrong: set[str]) -> list[str]:

@@ -22,8 +22,9 @@ from fastdata.dataset.lmdb_format import CATALOG_KEY, FIRST, PAGE, part_key, sam
 from fastdata.dataset.manifest import REPORT_NAME, Manifest, Shard
 from fastdata.errors import CatalogError, ManifestError, ShardError
 from fastdata.system import resources
-from fastdata.system.files import open_regular, temporary
+from fastdata.system.files import temporary
 from fastdata.system.threads import Threads
+from fastdata.system.untrusted import open_regular
 
 _THREADS = 4
 

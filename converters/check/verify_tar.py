@@ -28,8 +28,8 @@ from fastdata.dataset.catalog import Catalog
 from fastdata.dataset.manifest import CATALOG_NAME, FILE_NAME, LOCK_NAME, MARK_NAME, REPORT_NAME
 from fastdata.errors import CatalogError, NotADatasetError, ShardError
 from fastdata.system import resources
-from fastdata.system.files import open_regular
 from fastdata.system.threads import Threads
+from fastdata.system.untrusted import open_regular
 
 _THREADS = 4  # SHA-256 in so many threads is as fast as disks are
 

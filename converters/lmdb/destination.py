@@ -9,10 +9,10 @@ from fastdata.converters.lmdb.writer import LmdbWriter, whole_groups
 from fastdata.converters.place import Noted, check_size, refuse_other_pack
 from fastdata.converters.writer import Writer
 from fastdata.dataset import lmdb_file
-from fastdata.dataset.json_fields import JsonFields
 from fastdata.dataset.manifest import REPORT_NAME, Manifest, Shard
 from fastdata.errors import CorruptError, DestinationError, NotADatasetError
-from fastdata.system.files import fsync_folder, read_regular, temporary
+from fastdata.system.files import fsync_folder, temporary
+from fastdata.system.untrusted import JsonFields, read_regular
 
 
 class LmdbDestination:

@@ -12,7 +12,7 @@ from fastdata.dataset.manifest import Shard
 from fastdata.errors import DecodeError, ShardError
 from fastdata.images.probe import FORMATS, probe
 from fastdata.system.checksum import crc32c
-from fastdata.system.files import open_regular
+from fastdata.system.untrusted import open_regular
 
 
 class Row(NamedTuple):

@@ -29,7 +29,7 @@ from fastdata.dataset.catalog_format import (
 from fastdata.dataset.catalog_part import CatalogPart, Held, Ids, Read, Rows
 from fastdata.errors import CatalogError
 from fastdata.system import resources
-from fastdata.system.files import open_regular
+from fastdata.system.untrusted import open_regular
 
 __all__ = ["ABSENT", "FIELD", "ROW", "Catalog"]
 

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastdata.dataset.json_fields import JsonFields
 from fastdata.errors import CatalogError
 from fastdata.system.checksum import crc32c
+from fastdata.system.untrusted import JsonFields
 
 MAGIC = b"\x89FDC\r\n\x1a\n"  # as PNG's: a transfer in text mode breaks it
 VERSION = 1

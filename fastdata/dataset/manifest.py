@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fastdata.dataset.json_fields import JsonFields
 from fastdata.errors import ManifestError, NotADatasetError
-from fastdata.system.files import read_regular, temporary
+from fastdata.system.files import temporary
+from fastdata.system.untrusted import JsonFields, read_regular
 
 FILE_NAME = "dataset.json"
 CATALOG_NAME = "catalog.fdc"

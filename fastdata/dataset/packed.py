@@ -16,7 +16,7 @@ from fastdata.dataset.lmdb_file import LMDBFile, open_file, read_catalog, read_m
 from fastdata.dataset.lmdb_format import CATALOG_KEY, part_key
 from fastdata.dataset.manifest import CATALOG_NAME, Manifest
 from fastdata.errors import CatalogError, ManifestError, ShardError
-from fastdata.system.files import open_regular
+from fastdata.system.untrusted import open_regular
 
 _CHUNK = 1 << 20
 _MIXED = "they are of different packs; restore the files of one"

@@ -5,9 +5,14 @@ the values does not, is refused here: NaN and infinities, numbers out of range, 
 twice, nesting without end, and text that cannot be written anywhere.
 """
 
+import contextlib
+import errno
 import json
 import math
+import os
 import re
+import stat
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from fastdata.errors import FastdataError
@@ -18,6 +23,35 @@ _MOST_DIGITS = 40  # of an integer; 128 bits
 _MOST_COUNT = 2**63 - 1
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _T = TypeVar("_T")
+
+
+@contextlib.contextmanager
+def open_regular(path: str | os.PathLike[str]) -> Iterator[int]:
+    """Open a regular file for reading, by a link or not; a FIFO or a device is an error.
+
+    Raises:
+        OSError: It cannot be opened, or is no regular file.
+    """
+    # Without O_NONBLOCK a FIFO would keep us waiting.
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def read_regular(path: str | os.PathLike[str], most: int = 1 << 30) -> bytes:
+    """The content of a regular file of at most so many bytes.
+
+    Raises:
+        OSError: As :func:`open_regular`, or it is larger: files with holes cost nothing to send.
+    """
+    with open_regular(path) as fd, os.fdopen(fd, "rb", closefd=False) as file:
+        if os.fstat(fd).st_size > most:
+            raise OSError(errno.EFBIG, f"larger than {most} bytes", os.fspath(path))
+        return file.read()
 
 
 def read_json(data: bytes, where: str, error: type[FastdataError], advice: str) -> Any:
