@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from measure import machine, put_out, versions
 
-from fastdata.dataset.catalog import Catalog
-from fastdata.dataset.catalog_format import PART_ROWS, Part, decode_header, encode_header
+from fastdata.dataset.catalog.format import PART_ROWS, Part, decode_header, encode_header
+from fastdata.dataset.catalog.reader import Catalog
 from fastdata.plan.batch_plan import BatchPlan
 from fastdata.plan.crop import RandomResizedCrop
 from fastdata.plan.epochs import Epochs, Shuffle, Stratum, augmentation_keys

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from fastdata.converters.journal import ADVICE
 from fastdata.converters.sources.listing import Skipped
-from fastdata.dataset.catalog_builder import CatalogBuilder
+from fastdata.dataset.catalog.builder import CatalogBuilder
 from fastdata.errors import CorruptError
 from fastdata.system.untrusted import JsonFields
 

@@ -17,7 +17,7 @@ from fastdata.converters.tally import encode_report
 from fastdata.converters.tar.packed_folder import is_dataset
 from fastdata.converters.tar.samples import read_tar, survey
 from fastdata.converters.tar.webdataset import CLASSES
-from fastdata.dataset.catalog_builder import CatalogBuilder
+from fastdata.dataset.catalog.builder import CatalogBuilder
 from fastdata.dataset.manifest import (
     CATALOG_NAME,
     FILE_NAME,

@@ -12,8 +12,8 @@ from fastdata.converters.problems import digest_text
 from fastdata.converters.sources.listing import Skipped, count_reasons
 from fastdata.converters.tar.layout import entries
 from fastdata.converters.tar.packed_folder import parts_of
-from fastdata.dataset.catalog import Catalog
-from fastdata.dataset.catalog_builder import CatalogBuilder
+from fastdata.dataset.catalog.builder import CatalogBuilder
+from fastdata.dataset.catalog.reader import Catalog
 from fastdata.dataset.manifest import (
     CATALOG_NAME,
     FILE_NAME,

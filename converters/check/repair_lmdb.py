@@ -17,12 +17,12 @@ from fastdata.converters.problems import (
 from fastdata.converters.tar.layout import Entry, entries
 from fastdata.converters.writer import Item
 from fastdata.dataset import manifest as manifests
-from fastdata.dataset.catalog import Catalog
-from fastdata.dataset.catalog_builder import CatalogBuilder
-from fastdata.dataset.catalog_format import MAGIC, PART_ROWS, decode_header, header_bytes
-from fastdata.dataset.catalog_part import CatalogPart, Held, in_memory
-from fastdata.dataset.lmdb_file import LMDBFile, open_file
-from fastdata.dataset.lmdb_format import FIRST, PAGE, PAGE_HEADER
+from fastdata.dataset.catalog.builder import CatalogBuilder
+from fastdata.dataset.catalog.format import MAGIC, PART_ROWS, decode_header, header_bytes
+from fastdata.dataset.catalog.part import CatalogPart, Held, in_memory
+from fastdata.dataset.catalog.reader import Catalog
+from fastdata.dataset.lmdb.file import LMDBFile, open_file
+from fastdata.dataset.lmdb.format import FIRST, PAGE, PAGE_HEADER
 from fastdata.dataset.manifest import Manifest, Shard
 from fastdata.errors import CatalogError, FastdataError, ManifestError
 from fastdata.system.files import create, temporary, write_atomically

@@ -19,7 +19,7 @@ from fastdata.converters.tar.packed_folder import (
     open_manifest,
     parts_of,
 )
-from fastdata.dataset.catalog import Catalog
+from fastdata.dataset.catalog.reader import Catalog
 from fastdata.dataset.manifest import CATALOG_NAME, FILE_NAME, MARK_NAME, REPORT_NAME, Manifest
 from fastdata.errors import CatalogError, ShardError
 from fastdata.system.files import (

@@ -15,10 +15,10 @@ from fastdata.converters.problems import (
     failure,
 )
 from fastdata.converters.tar.layout import Content, Entry, entries
-from fastdata.dataset.catalog import Catalog
-from fastdata.dataset.catalog_format import PART_ROWS
-from fastdata.dataset.lmdb_file import LMDBFile, check_seal, open_file, read_catalog, read_manifest
-from fastdata.dataset.lmdb_format import CATALOG_KEY, FIRST, PAGE, part_key, sample_key
+from fastdata.dataset.catalog.format import PART_ROWS
+from fastdata.dataset.catalog.reader import Catalog
+from fastdata.dataset.lmdb.file import LMDBFile, check_seal, open_file, read_catalog, read_manifest
+from fastdata.dataset.lmdb.format import CATALOG_KEY, FIRST, PAGE, part_key, sample_key
 from fastdata.dataset.manifest import REPORT_NAME, Manifest, Shard
 from fastdata.errors import CatalogError, ManifestError, ShardError
 from fastdata.system import resources

@@ -24,7 +24,7 @@ from fastdata.converters.tar.packed_folder import (
     open_manifest,
     parts_of,
 )
-from fastdata.dataset.catalog import Catalog
+from fastdata.dataset.catalog.reader import Catalog
 from fastdata.dataset.manifest import CATALOG_NAME, FILE_NAME, LOCK_NAME, MARK_NAME, REPORT_NAME
 from fastdata.errors import CatalogError, NotADatasetError, ShardError
 from fastdata.system import resources

@@ -16,8 +16,8 @@ from fastdata.converters.lmdb.pages import PageStream
 from fastdata.converters.lmdb.tree import find_leaves
 from fastdata.converters.sink import Sink
 from fastdata.converters.writer import Item, Placed
-from fastdata.dataset.catalog_builder import CatalogBuilder
-from fastdata.dataset.lmdb_format import (
+from fastdata.dataset.catalog.builder import CatalogBuilder
+from fastdata.dataset.lmdb.format import (
     CATALOG_KEY,
     FIRST,
     MANIFEST_KEY,
@@ -28,7 +28,7 @@ from fastdata.dataset.lmdb_format import (
     part_key,
     sample_key,
 )
-from fastdata.dataset.lmdb_seal import SEAL, Seal, encode_seal, seal_text
+from fastdata.dataset.lmdb.seal import SEAL, Seal, encode_seal, seal_text
 from fastdata.dataset.manifest import Shard, Stored
 from fastdata.errors import DestinationError
 from fastdata.system.checksum import crc32c

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastdata.converters.tar.format import END, member_header, padding
-from fastdata.dataset.catalog import ABSENT, Catalog
+from fastdata.dataset.catalog.reader import ABSENT, Catalog
 from fastdata.errors import CatalogError
 from fastdata.images.probe import EXTENSIONS, FORMATS
 from fastdata.system.checksum import crc32c

@@ -11,7 +11,7 @@ from fastdata.converters.journal import Journal
 from fastdata.converters.sink import Sink
 from fastdata.converters.tar.format import END, member_header, padding
 from fastdata.converters.writer import Fields, Item, Placed
-from fastdata.dataset.catalog_builder import CatalogBuilder
+from fastdata.dataset.catalog.builder import CatalogBuilder
 from fastdata.dataset.manifest import CATALOG_NAME, FILE_NAME, Shard, Stored
 from fastdata.system.checksum import crc32c
 from fastdata.system.files import create, publish, temporary, write_all, write_atomically

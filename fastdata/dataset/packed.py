@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fastdata.dataset import manifest
-from fastdata.dataset.catalog import Catalog
-from fastdata.dataset.catalog_format import PART_ROWS
-from fastdata.dataset.lmdb_file import LMDBFile, open_file, read_catalog, read_manifest
-from fastdata.dataset.lmdb_format import CATALOG_KEY, part_key
+from fastdata.dataset.catalog.format import PART_ROWS
+from fastdata.dataset.catalog.reader import Catalog
+from fastdata.dataset.lmdb.file import LMDBFile, open_file, read_catalog, read_manifest
+from fastdata.dataset.lmdb.format import CATALOG_KEY, part_key
 from fastdata.dataset.manifest import CATALOG_NAME, Manifest
 from fastdata.errors import CatalogError, ManifestError, ShardError
 from fastdata.system.untrusted import open_regular

@@ -14,7 +14,7 @@ import numpy as np
 
 from fastdata.batch.source import Ids
 from fastdata.converters.sources import keys
-from fastdata.dataset.catalog import ABSENT
+from fastdata.dataset.catalog.reader import ABSENT
 from fastdata.images.probe import EXTENSIONS, FORMATS
 from fastdata.loaders.readers.packed import PackedSource
 

@@ -16,7 +16,7 @@ from packing import KINDS, content, originals, picture
 from fastdata.converters import pace, read
 from fastdata.converters.destination import destination
 from fastdata.converters.pack import PackReport, pack, parse_size
-from fastdata.dataset.catalog import Catalog
+from fastdata.dataset.catalog.reader import Catalog
 from fastdata.errors import (
     BusyError,
     OptionError,

@@ -14,7 +14,7 @@ from packing import picture
 
 import fastdata as fd
 from fastdata.converters.pack import pack
-from fastdata.dataset.lmdb_file import open_file
+from fastdata.dataset.lmdb.file import open_file
 from fastdata.errors import FastdataError, NotADatasetError
 from fastdata.loaders.readers.lmdb import LMDBSource
 

@@ -7,9 +7,9 @@ import numpy as np
 
 from fastdata.converters.sources.builder import Builder, Wanted
 from fastdata.converters.sources.records import Extent, Files, RecordListing
-from fastdata.dataset.catalog import ABSENT, Catalog
-from fastdata.dataset.lmdb_file import Place, sample_key
-from fastdata.dataset.lmdb_format import ADVICE
+from fastdata.dataset.catalog.reader import ABSENT, Catalog
+from fastdata.dataset.lmdb.file import Place, sample_key
+from fastdata.dataset.lmdb.format import ADVICE
 from fastdata.dataset.manifest import Manifest
 from fastdata.dataset.packed import Shards, check_content, open_lmdb, open_shards
 from fastdata.errors import CatalogError, CorruptError, NotADatasetError, SourceError

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastdata.dataset.catalog_format import (
+from fastdata.dataset.catalog.format import (
     BLOCK,
     BLOCK_BITS,
     FIELD,

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from fastdata.dataset.catalog_format import (
+from fastdata.dataset.catalog.format import (
     ABSENT,
     BLOCK,
     FIELD,

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fastdata.dataset import manifest
-from fastdata.dataset.catalog import Catalog
-from fastdata.dataset.catalog_part import Read
-from fastdata.dataset.lmdb_format import (
+from fastdata.dataset.catalog.part import Read
+from fastdata.dataset.catalog.reader import Catalog
+from fastdata.dataset.lmdb.format import (
     ADVICE,
     CATALOG_KEY,
     FIRST,
@@ -31,8 +31,8 @@ from fastdata.dataset.lmdb_format import (
     part_key,
     sample_key,
 )
-from fastdata.dataset.lmdb_page import Node, Page
-from fastdata.dataset.lmdb_seal import open_sealed, seal_text
+from fastdata.dataset.lmdb.page import Node, Page
+from fastdata.dataset.lmdb.seal import open_sealed, seal_text
 from fastdata.errors import CatalogError, ManifestError, ShardError
 
 __all__ = [

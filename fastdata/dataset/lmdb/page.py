@@ -4,7 +4,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fastdata.dataset.lmdb_format import ADVICE, BIG, BRANCH, LEAF, NODE, NUMBER, PAGE, PAGE_HEADER
+from fastdata.dataset.lmdb.format import ADVICE, BIG, BRANCH, LEAF, NODE, NUMBER, PAGE, PAGE_HEADER
 from fastdata.errors import ShardError
 
 

@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from fastdata.dataset.catalog_format import (
+from fastdata.dataset.catalog.format import (
     ABSENT,
     BLOCK_BITS,
     FIELD,
@@ -26,7 +26,7 @@ from fastdata.dataset.catalog_format import (
     decode_header,
     header_bytes,
 )
-from fastdata.dataset.catalog_part import CatalogPart, Held, Ids, Read, Rows
+from fastdata.dataset.catalog.part import CatalogPart, Held, Ids, Read, Rows
 from fastdata.errors import CatalogError
 from fastdata.system import resources
 from fastdata.system.untrusted import open_regular
