@@ -12,7 +12,7 @@ import numpy as np
 from fastdata import native
 from fastdata.batch.source import Ids, Source
 from fastdata.converters.images.coding import Coding
-from fastdata.dataset.catalog.reader import ROW
+from fastdata.dataset.catalog.format import ROW
 from fastdata.doctor.decoding import interleaved
 from fastdata.doctor.resident import Resident
 from fastdata.doctor.results import Content, Remedy

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 
 from fastdata.converters.sources.listing import Skipped
 from fastdata.converters.tally import Tally, encode_report
-from fastdata.dataset.catalog import builder, format
+from fastdata.dataset.catalog import builder, reader
 
 FIELDS = ("json", "txt")
 
@@ -50,7 +50,7 @@ def test_notes_make_the_same_tally(counts: list[int]) -> None:
     """Whatever lies in each note, an empty one and the bound between parts included."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(builder, "PART_ROWS", 7)
-        patch.setattr(format, "PART_ROWS", 7)
+        patch.setattr(reader, "PART_ROWS", 7)
         whole, taken = Tally(FIELDS), Tally(FIELDS)
         number = 0
         for count in counts:

@@ -7,7 +7,8 @@ import numpy as np
 
 from fastdata.converters.sources.builder import Builder, Wanted
 from fastdata.converters.sources.records import Extent, Files, RecordListing
-from fastdata.dataset.catalog.reader import ABSENT, Catalog
+from fastdata.dataset.catalog.format import ABSENT
+from fastdata.dataset.catalog.reader import Catalog
 from fastdata.dataset.lmdb.file import Place, sample_key
 from fastdata.dataset.lmdb.format import ADVICE
 from fastdata.dataset.manifest import Manifest

@@ -1,6 +1,7 @@
 """Makes a catalog in flat buffers: 40 bytes a sample and its text, never a list of objects."""
 
 import hashlib
+import json
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,14 +11,15 @@ import numpy as np
 
 from fastdata.dataset.catalog.format import (
     ABSENT,
+    ALIGN,
     BLOCK,
     FIELD,
+    MAGIC,
     MAX_TEXT,
     PART_ROWS,
+    PREAMBLE,
     ROW,
-    Part,
-    aligned,
-    encode_header,
+    VERSION,
 )
 from fastdata.system.checksum import crc32c
 from fastdata.system.files import write_atomically
@@ -183,9 +185,9 @@ class CatalogBuilder:
         """End of a row's text within the text of its part."""
         return int(_ROW.unpack_from(self._rows, row * ROW.itemsize)[-1])
 
-    def _describe(self, number: int) -> Part:
+    def _describe(self, number: int) -> tuple[int, int]:
         start, stop = self._text_span(number)
-        return Part(stop - start, crc32c(_table(b"".join(self._sections(number)))))
+        return stop - start, crc32c(_table(b"".join(self._sections(number))))
 
     def _text_span(self, number: int) -> tuple[int, int]:
         bounds = [*self._text_starts, len(self._text)]
@@ -196,7 +198,7 @@ class CatalogBuilder:
         last = first + PART_ROWS
         yield self._rows[first * ROW.itemsize : last * ROW.itemsize]
         start, stop = self._text_span(number)
-        yield self._text[start:stop].ljust(aligned(stop - start), b"\0")
+        yield self._text[start:stop] + bytes((start - stop) % ALIGN)
         for column in self._fields.values():
             yield column[first * FIELD.itemsize : last * FIELD.itemsize]
 
@@ -205,4 +207,23 @@ def _table(covered: bytes) -> bytes:
     view = memoryview(covered)
     sums = [crc32c(view[start : start + BLOCK]) for start in range(0, len(view), BLOCK)]
     table = struct.pack(f"<{len(sums)}I", *sums)
-    return table.ljust(aligned(len(table)), b"\0")
+    return table + bytes(-len(table) % ALIGN)
+
+
+def encode_header(rows: int, fields: tuple[str, ...], parts: list[tuple[int, int]]) -> bytes:
+    """Write a header.
+
+    Args:
+        rows: Number of samples.
+        fields: Names of further fields.
+        parts: Of each part the bytes of its text without padding, and the CRC32C of its table.
+    """
+    content = {
+        "fields": fields,
+        "parts": [{"crc": crc, "text": text} for text, crc in parts],
+        "rows": rows,
+    }
+    text = json.dumps(content, sort_keys=True, separators=(",", ":")).encode("ascii")
+    text += b" " * (-(PREAMBLE.size + len(text)) % ALIGN)  # within the JSON: parts start aligned
+    start = PREAMBLE.pack(MAGIC, VERSION, len(text), 0)[:16]
+    return start + struct.pack("<I", crc32c(start + text)) + text

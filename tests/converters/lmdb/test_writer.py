@@ -168,7 +168,7 @@ def test_the_bytes_are_reproducible(tmp_path: Path) -> None:
 def test_the_catalog_is_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its header and parts are entries; end to end they are what catalog.fdc would hold."""
     monkeypatch.setattr("fastdata.dataset.catalog.builder.PART_ROWS", 4)
-    monkeypatch.setattr("fastdata.dataset.catalog.format.PART_ROWS", 4)
+    monkeypatch.setattr("fastdata.dataset.catalog.reader.PART_ROWS", 4)
     monkeypatch.setattr("fastdata.dataset.catalog.reader.PART_BITS", 2)
     builder = CatalogBuilder()
     for i in range(10):
