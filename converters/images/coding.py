@@ -14,9 +14,10 @@ from fastdata.converters.images.recode import readable
 from fastdata.converters.images.reductions import FIRST_FRAME, eight_bits, several_frames
 from fastdata.converters.images.transcode import RUN_PIXELS, salvage, transcode
 from fastdata.errors import DecodeError, OptionError
-from fastdata.images.limits import MAX_PIXELS, check_max_pixels, check_pixels
+from fastdata.images.limits import MAX_PIXELS, MOST_PIXELS, check_pixels
 from fastdata.images.probe import ImageInfo, decoding_bytes, probe
 from fastdata.system.resources import BUDGET, never
+from fastdata.system.threads import check_count
 
 Pixels = npt.NDArray[np.uint8]
 Scalar = bool | int | str | None
@@ -101,7 +102,7 @@ class Coding:
             raise OptionError(f"format must be one of {', '.join(_TARGETS)}, found {self.format!r}")
         if self.orient not in ("keep", "apply"):
             raise OptionError(f"orient must be keep or apply, found {self.orient!r}")
-        check_max_pixels(self.max_pixels)
+        check_count("max_pixels", self.max_pixels, MOST_PIXELS)
         if self.damaged not in ("skip", "keep"):
             raise OptionError(f"damaged must be skip or keep, found {self.damaged!r}")
 

@@ -23,16 +23,14 @@ MOST = 1024
 """Threads, processes and batches ahead that anybody may ask for."""
 
 
-def check_count(name: str, count: int) -> None:
-    """Refuse a number of threads that nobody can want.
+def check_count(name: str, count: int, most: int = MOST) -> None:
+    """Refuse a number of anything that is out of range.
 
     Raises:
-        OptionError: It is out of range.
+        OptionError: It is less than 1, or more than ``most``.
     """
-    if count < 1:
-        raise OptionError(f"{name} must be 1 or more, found {count}")
-    if count > MOST:
-        raise OptionError(f"{name} must be {MOST} or fewer, found {count}")
+    if not 1 <= count <= most:
+        raise OptionError(f"{name} must be from 1 to {most}, found {count}")
 
 
 class Owner:

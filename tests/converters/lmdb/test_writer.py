@@ -15,7 +15,7 @@ from fastdata.converters.writer import Item
 from fastdata.dataset.catalog.builder import CatalogBuilder
 from fastdata.dataset.catalog.part import in_memory
 from fastdata.dataset.catalog.reader import Catalog
-from fastdata.dataset.lmdb.file import part_key, sample_key
+from fastdata.dataset.lmdb.format import part_key, sample_key
 from fastdata.dataset.lmdb.page import Page
 from fastdata.errors import DestinationError, ShardError
 from fastdata.system.checksum import crc32c
