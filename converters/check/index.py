@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from fastdata.converters.check.index_files import IndexFiles
 from fastdata.converters.check.verify_tar import verify_folder
-from fastdata.converters.problems import Progress, digest_text
+from fastdata.converters.problems import Progress
 from fastdata.converters.sources.listing import Skipped, count_reasons
 from fastdata.converters.tally import encode_report
 from fastdata.converters.tar.packed_folder import is_dataset
@@ -27,6 +27,7 @@ from fastdata.dataset.manifest import (
     Manifest,
     Shard,
     Stored,
+    digest_text,
     fingerprint,
 )
 from fastdata.errors import (

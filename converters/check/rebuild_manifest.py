@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from fastdata.converters.check.index import Classes, source_of
 from fastdata.converters.check.rebuild_catalog import read_rows
-from fastdata.converters.problems import digest_text
 from fastdata.converters.sources.listing import Skipped, count_reasons
 from fastdata.converters.tar.layout import entries
 from fastdata.converters.tar.packed_folder import parts_of
@@ -23,6 +22,7 @@ from fastdata.dataset.manifest import (
     Options,
     Shard,
     Stored,
+    digest_text,
     fingerprint,
     parse,
 )

@@ -11,7 +11,6 @@ from fastdata.converters.journal import Journal
 from fastdata.converters.lmdb.writer import LmdbWriter
 from fastdata.converters.problems import (
     digest_of,
-    digest_text,
     read_range,
 )
 from fastdata.converters.tar.layout import Entry, entries
@@ -23,7 +22,7 @@ from fastdata.dataset.catalog.part import CatalogPart, in_memory
 from fastdata.dataset.catalog.reader import Catalog, decode_header, header_bytes
 from fastdata.dataset.lmdb.file import LMDBFile, open_file
 from fastdata.dataset.lmdb.format import FIRST, PAGE, PAGE_HEADER
-from fastdata.dataset.manifest import Manifest, Shard
+from fastdata.dataset.manifest import Manifest, Shard, digest_text
 from fastdata.errors import CatalogError, FastdataError, ManifestError
 from fastdata.system.files import create, temporary, write_atomically
 from fastdata.system.untrusted import open_regular

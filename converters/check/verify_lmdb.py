@@ -19,7 +19,7 @@ from fastdata.dataset.catalog.format import PART_ROWS
 from fastdata.dataset.catalog.reader import Catalog
 from fastdata.dataset.lmdb.file import LMDBFile, check_seal, open_file, read_catalog, read_manifest
 from fastdata.dataset.lmdb.format import CATALOG_KEY, FIRST, PAGE, part_key, sample_key
-from fastdata.dataset.manifest import REPORT_NAME, Manifest, Shard
+from fastdata.dataset.manifest import REPORT_NAME, Manifest, Shard, sha256_text
 from fastdata.errors import CatalogError, ManifestError, ShardError
 from fastdata.system import resources
 from fastdata.system.files import temporary
@@ -134,7 +134,7 @@ class _Verifier:
             self._report(str(error))
             return
         self._catalog = catalog
-        if f"sha256:{digest.hexdigest()}" != manifest.catalog.digest:
+        if sha256_text(digest.digest()) != manifest.catalog.digest:
             self._report("the catalog does not match its digest in the manifest")
 
     def _check_beside(self, manifest: Manifest) -> int:

@@ -11,7 +11,6 @@ from fastdata.converters.problems import (
     Problem,
     Progress,
     check_stored,
-    digest_text,
     failure,
 )
 from fastdata.converters.tar.layout import entries, index_of
@@ -25,7 +24,14 @@ from fastdata.converters.tar.packed_folder import (
     parts_of,
 )
 from fastdata.dataset.catalog.reader import Catalog
-from fastdata.dataset.manifest import CATALOG_NAME, FILE_NAME, LOCK_NAME, MARK_NAME, REPORT_NAME
+from fastdata.dataset.manifest import (
+    CATALOG_NAME,
+    FILE_NAME,
+    LOCK_NAME,
+    MARK_NAME,
+    REPORT_NAME,
+    digest_text,
+)
 from fastdata.errors import CatalogError, NotADatasetError, ShardError
 from fastdata.system import resources
 from fastdata.system.threads import Threads

@@ -9,7 +9,7 @@ import numpy as np
 from fastdata.dataset.catalog.format import PART_ROWS
 from fastdata.dataset.lmdb.file import Lmdb
 from fastdata.dataset.lmdb.format import CATALOG_KEY, part_key
-from fastdata.dataset.manifest import CATALOG_NAME, MIXED, Shards, fingerprint
+from fastdata.dataset.manifest import CATALOG_NAME, MIXED, Shards, fingerprint, sha256_text
 from fastdata.errors import CatalogError, ManifestError
 from fastdata.system.untrusted import open_regular
 
@@ -27,7 +27,7 @@ def check_content(data: Shards | Lmdb) -> None:
     digest = hashlib.sha256()
     for piece in _encoded_catalog(data):
         digest.update(piece)
-    if f"sha256:{digest.hexdigest()}" != found.catalog.digest:
+    if sha256_text(digest.digest()) != found.catalog.digest:
         raise CatalogError(f"{data.path}: the catalog is not the one of the manifest; {MIXED}")
     labels = hashlib.sha256(catalog.column("label").astype("<i4").tobytes()).hexdigest()
     if fingerprint(found.classes, found.fields, found.shards, labels) != found.fingerprint:

@@ -111,7 +111,7 @@ class Manifest:
 
     def digest(self) -> str:
         """Of all that dataset.json holds beside it."""
-        return _digest(_canonical(self._content()))
+        return digest_text(_canonical(self._content()))
 
     def _content(self) -> dict[str, object]:
         return {
@@ -145,7 +145,7 @@ def fingerprint(
         "labels": labels,
         "shards": [shard.digest for shard in shards],
     }
-    return _digest(_canonical(content))
+    return digest_text(_canonical(content))
 
 
 def load(folder: Path) -> Manifest:
@@ -277,8 +277,14 @@ def _canonical(content: Mapping[str, object]) -> bytes:
     return json.dumps(content, sort_keys=True, separators=(",", ":")).encode("ascii")
 
 
-def _digest(data: bytes) -> str:
-    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+def sha256_text(digest: bytes) -> str:
+    """A SHA-256 as manifests spell it, ``"sha256:..."``."""
+    return f"sha256:{digest.hex()}"
+
+
+def digest_text(data: bytes) -> str:
+    """The SHA-256 of bytes, spelled so."""
+    return sha256_text(hashlib.sha256(data).digest())
 
 
 class Shards(NamedTuple):

@@ -21,6 +21,7 @@ from fastdata.dataset.catalog.format import (
     ROW,
     VERSION,
 )
+from fastdata.dataset.manifest import sha256_text
 from fastdata.system.checksum import crc32c
 from fastdata.system.files import write_atomically
 
@@ -179,7 +180,7 @@ class CatalogBuilder:
         for piece in self.encode():
             digest.update(piece)
             size += file.write(piece)
-        return size, f"sha256:{digest.hexdigest()}"
+        return size, sha256_text(digest.digest())
 
     def _end_of(self, row: int) -> int:
         """End of a row's text within the text of its part."""
