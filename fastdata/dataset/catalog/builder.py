@@ -205,8 +205,7 @@ class CatalogBuilder:
 
 
 def _table(covered: bytes) -> bytes:
-    view = memoryview(covered)
-    sums = [crc32c(view[start : start + BLOCK]) for start in range(0, len(view), BLOCK)]
+    sums = [crc32c(covered[start : start + BLOCK]) for start in range(0, len(covered), BLOCK)]
     table = struct.pack(f"<{len(sums)}I", *sums)
     return table + bytes(-len(table) % ALIGN)
 
