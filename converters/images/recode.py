@@ -56,13 +56,13 @@ def readable(
         StoppedError: It is not wanted any more.
     """
     try:
-        probe(data, max_pixels)
+        info = probe(data, max_pixels)
     except DecodeError:
         kind = "jpeg" if is_lossless(data) else pillow_format(data[:64], name)
         if kind is None:
             raise
     else:
-        kind = None if keep else needs_pillow(data)
+        kind = None if keep or info.format == "jpeg" else needs_pillow(data)
         if kind is None:
             return data, ()
     return to_png(data, kind, max_pixels, stopped)

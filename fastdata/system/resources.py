@@ -1,4 +1,4 @@
-"""What of the machine is this process's: cores, memory, and a budget of it that threads share."""
+"""Cores and memory that this process may use, and a budget of memory that its threads share."""
 
 import functools
 import math
@@ -10,17 +10,17 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Barrier
 from typing import NamedTuple
 
 from fastdata.system.threads import Threads
 
 CGROUP = Path("/sys/fs/cgroup")
 OWN = Path("/proc/self/cgroup")
+
 _SPIN = 0.02  # seconds; several time slices of the scheduler
 _TRIES = 3
-_LATEST = 5.0  # seconds until all threads must have begun
-_BUFFER = 1 << 21  # bytes that one call goes over, some 0.5 ms: threads rarely meet at the GIL
+_START_TIMEOUT = 5.0  # seconds until all threads must have started
+_BUFFER = 1 << 21  # bytes of one call without the GIL, some 0.5 ms: threads rarely meet at the GIL
 
 
 def cpu_count() -> int:
@@ -36,22 +36,27 @@ def cpu_affinity() -> int:
 
 
 def cpu_quota(root: Path = CGROUP, own: Path = OWN) -> float:
-    """CPU time that the process's cgroup, and each around it, grants, in cores; infinite if none.
+    """CPU time that the process's cgroup and those around it grant, in cores; infinite if none.
 
     Args:
         root: Where cgroups are mounted, version 2 or 1.
-        own: Which are the process's, as cgroups(7) has /proc/PID/cgroup.
+        own: The list of the process's cgroups, in the form of /proc/PID/cgroup (cgroups(7)).
     """
-    quotas = (_quota(folder) for folder in cgroups(root, own, "cpu"))
-    return min(quotas, default=math.inf)
+    return min((_quota(folder) for folder in cgroups(root, own, "cpu")), default=math.inf)
+
+
+def local_world_size() -> int:
+    """Processes that torchrun started on this machine; 1 without torchrun."""
+    text = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return max(1, int(text)) if text.isdecimal() else 1
 
 
 def rank_cpu_count() -> int:
-    """Cores of this process, where torchrun started several on the machine that share them.
+    """Cores for this process where torchrun started several that share the machine.
 
-    A rank gets at most an even part of the quota and of the cores that the cgroup holds, or the
-    machine, whatever its affinity: ranks that were bound to a socket each, but several to one,
-    share that. Ranks that have cores of their own keep these.
+    A rank gets at most an even share of the quota and of the cores of the cgroup, or else of the
+    machine. Its affinity alone would not do: several ranks may be bound to the same socket. Ranks
+    with cores of their own keep those.
     """
     ranks = local_world_size()
     if ranks == 1:
@@ -59,40 +64,14 @@ def rank_cpu_count() -> int:
     return max(1, math.ceil(min(cpu_affinity(), _cpuset() / ranks, cpu_quota() / ranks)))
 
 
-@functools.cache
-def free_cores(most: int) -> float:
-    """Cores that ``most`` threads get when they compute at the same time, up to ``most``.
-
-    Fewer than that are free where other programs run, or under a limit that is not to be seen from
-    within. Takes about 20 ms, or some 100 where cores seem to be taken: the best of three counts,
-    since what lasts only a moment must not cost a whole training run. Measured once a process.
-    """
-    best = 0.0
-    try:
-        with Threads(most, "fastdata-cores") as pool:
-            if pool.start() < most:  # then nothing is known
-                return float(most)
-            for _ in range(_TRIES):
-                spins = list(pool.map(_spin, [Barrier(most, timeout=_LATEST)] * most))
-                seconds = max(spin.end for spin in spins) - min(spin.start for spin in spins)
-                best = max(best, sum(spin.used for spin in spins) / seconds)
-                if best > most - 0.5:
-                    break
-    except RuntimeError:  # not even one could be started, or all of them did not meet
-        return float(most)
-    return best
-
-
 def decode_threads() -> int:
-    """Decoding threads where the user names none: all free cores but the one or two of the trainer.
+    """Default number of decoding threads: all free cores but one or two for the training loop.
 
-    The training loop needs a core to launch kernels, and on larger machines one more for what the
-    system does beside it. With one or two cores there is nothing to spare. What is decoded does
-    not depend on the number.
+    The training loop needs a core to launch kernels, and on larger machines the system needs
+    another. With one or two cores there is none to spare. The number does not change the pixels.
 
-    At least half of the cores count, however busy they are when a loader is made: threads too many
-    cost little, threads too few would hold up the whole run, and ranks that start together are busy
-    together.
+    However busy the machine is now, at least half of the cores count: ranks that start together
+    find each other busy, and too few threads slow down the whole run, while too many cost little.
     """
     cores = rank_cpu_count()
     if cores > 1:
@@ -102,53 +81,54 @@ def decode_threads() -> int:
     return cores - 1 if cores <= 8 else cores - 2
 
 
+@functools.cache
+def free_cores(most: int) -> float:
+    """Measure how many cores ``most`` threads get when all of them compute; once per process.
+
+    They get fewer than ``most`` where other programs run, or under a limit that cannot be seen
+    from within a container. Takes about 20 ms, or 100 ms where cores seem to be taken: then the
+    best of three measurements counts, as a short disturbance must not slow down a whole run.
+    """
+    best = 0.0
+    try:
+        with Threads(most, "fastdata-cores") as pool:
+            if pool.start() < most:  # then the measurement would say nothing
+                return float(most)
+            for _ in range(_TRIES):
+                barrier = threading.Barrier(most, timeout=_START_TIMEOUT)
+                spins = list(pool.map(_spin, [barrier] * most))
+                seconds = max(spin.end for spin in spins) - min(spin.start for spin in spins)
+                best = max(best, sum(spin.used for spin in spins) / seconds)
+                if best > most - 0.5:
+                    break
+    except RuntimeError:  # no thread could be started, or they did not all reach the barrier
+        return float(most)
+    return best
+
+
 class _Spin(NamedTuple):
-    """When a thread computed, and the CPU time that it got; seconds."""
+    """When a thread computed, and the CPU time that it got; in seconds."""
 
     start: float
     end: float
     used: float
 
 
-def _spin(all_begun: Barrier) -> _Spin:
-    """Compute for a moment; by the kernel's clocks, so that no speed is assumed."""
+def _spin(barrier: threading.Barrier) -> _Spin:
+    """Compute for a moment, by the clock: no speed is assumed."""
     data = bytes(_BUFFER)
-    all_begun.wait()
+    barrier.wait()
     start, used = time.perf_counter(), time.thread_time()
     while time.perf_counter() - start < _SPIN:
         zlib.crc32(data)  # without the GIL
     return _Spin(start, time.perf_counter(), time.thread_time() - used)
 
 
-def local_world_size() -> int:
-    """Processes that torchrun started on this machine; 1 where it did not."""
-    text = os.environ.get("LOCAL_WORLD_SIZE", "")
-    return max(1, int(text)) if text.isdecimal() else 1
-
-
-def _cpuset(root: Path = CGROUP, own: Path = OWN) -> int:
-    """Cores that the process's cgroup holds, or the machine where it holds none."""
-    for folder in cgroups(root, own, "cpuset"):
-        for name in ("cpuset.cpus.effective", "cpuset.effective_cpus"):
-            try:
-                text = (folder / name).read_text().strip()
-            except OSError:
-                continue
-            if text:
-                return sum(_count(part) for part in text.split(","))
-    return os.cpu_count() or 1
-
-
-def _count(part: str) -> int:
-    """Numbers in a range such as ``"4-7"``, or 1 for a single one."""
-    first, _, last = part.partition("-")
-    return int(last or first) - int(first) + 1
-
-
 def cgroups(root: Path, own: Path, controller: str) -> Iterator[Path]:
-    """Folders of the process's cgroup and of those around it, for one controller, from within.
+    """Folders of the process's cgroup and of those around it, for one controller, innermost first.
 
-    A container often sees its own cgroup as the root of all, whatever name /proc has for it.
+    The root is always among them: a container often sees its own cgroup there, whatever path /proc
+    gives for it.
     """
     try:
         lines = own.read_text().splitlines()
@@ -164,7 +144,7 @@ def cgroups(root: Path, own: Path, controller: str) -> Iterator[Path]:
 
 
 def _quota(folder: Path) -> float:
-    """CPU quota that one cgroup states in cores; infinite where there is none (v2, then v1)."""
+    """CPU quota of one cgroup, version 2 or 1, in cores; infinite if it has none."""
     try:
         quota, period = (folder / "cpu.max").read_text().split()
     except (OSError, ValueError):
@@ -178,36 +158,52 @@ def _quota(folder: Path) -> float:
     return int(quota) / int(period)
 
 
-SMALL = 32 << 20
-"""Bytes below which nothing is counted: usual images never wait, nor touch a lock."""
+def _cpuset(root: Path = CGROUP, own: Path = OWN) -> int:
+    """Cores of the process's cgroup, or of the machine where the cgroup names none."""
+    for folder in cgroups(root, own, "cpuset"):
+        for name in ("cpuset.cpus.effective", "cpuset.effective_cpus"):
+            try:
+                text = (folder / name).read_text().strip()
+            except OSError:
+                continue
+            if text:
+                return sum(_count(part) for part in text.split(","))
+    return os.cpu_count() or 1
 
-_MEMORY_SHARE = 4  # of the memory that is available, one part
+
+def _count(part: str) -> int:
+    """Count the numbers in a range such as ``"4-7"``, or the single one."""
+    first, _, last = part.partition("-")
+    return int(last or first) - int(first) + 1
+
+
+SMALL = 32 << 20
+"""Bytes below which a lease is free: ordinary images neither wait nor touch a lock."""
+
 _UNKNOWN_MEMORY = 4 << 30  # bytes assumed where the system does not say what is available
-_LOOK = 0.1  # seconds between two looks whether a wait is still wanted
-_MEMORY_LIMITS = (
+_POLL = 0.1  # seconds between checks whether a wait is still wanted
+_MEMORY_LIMITS = (  # of cgroups, version 2 and 1
     ("memory.max", "memory.current"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes"),
 )
 
 
 class StoppedError(Exception):
-    """A wait for memory ended because its result is not wanted any more."""
+    """A wait for memory ended because its result is no longer wanted."""
 
 
 def available_memory(
-    meminfo: Path = Path("/proc/meminfo"),
-    root: Path = CGROUP,
-    own: Path = OWN,
+    meminfo: Path = Path("/proc/meminfo"), root: Path = CGROUP, own: Path = OWN
 ) -> int | None:
-    """Bytes that this process could take without swapping; None where the system does not say.
+    """Bytes that this process could allocate without swapping; None if the system does not say.
 
-    What files hold in the page cache counts as available, under the limits of the process's cgroup
-    and of those around it.
+    The page cache counts as available, within the limits of the process's cgroup and of those
+    around it.
 
     Args:
-        meminfo: As proc(5) has it.
-        root: Where cgroups are mounted, version 2 or 1.
-        own: Which are the process's, as cgroups(7) has /proc/PID/cgroup.
+        meminfo: In the form of /proc/meminfo (proc(5)).
+        root: As for :func:`cpu_quota`.
+        own: As for :func:`cpu_quota`.
     """
     try:
         found = _numbers(meminfo)["MemAvailable:"] << 10
@@ -226,21 +222,22 @@ def available_memory(
 
 
 def memory_share() -> int:
-    """Bytes that images may take at the same time: a quarter of what is available to a rank."""
+    """Bytes that decoding may use at a time: a quarter of what is available to this rank."""
     found = available_memory()
-    return (_UNKNOWN_MEMORY if found is None else found) // _MEMORY_SHARE // local_world_size()
+    return (_UNKNOWN_MEMORY if found is None else found) // 4 // local_world_size()
 
 
 def never() -> bool:
-    """For waits that nothing stops."""
+    """Let a wait run to its end: for what asks whether it is still wanted."""
     return False
 
 
 class Budget:
-    """Bytes that threads may have in use at a time.
+    """Bytes that threads may use at a time.
 
-    Who asks for more than is left waits, in the order of asking, until others gave theirs back;
-    one alone always gets what it asks for, however much. A thread holds one part at a time.
+    A thread that asks for more than is left waits, first come, first served, until others give
+    theirs back. A request alone is always granted, however large. A thread holds one lease at a
+    time, so that no two wait for each other.
     """
 
     def __init__(self, total: int | None = None) -> None:
@@ -253,7 +250,7 @@ class Budget:
         self.reset()
 
     def reset(self) -> None:
-        """Forget the threads that held parts, as a forked child must: it lacks them."""
+        """Forget who holds a lease: a forked child lacks those threads."""
         self._changed = threading.Condition()
         self._waiting: deque[object] = deque()
         self._used = 0
@@ -263,8 +260,8 @@ class Budget:
         """Wait for memory, and hold it within the context.
 
         Args:
-            size: Bytes; below ``SMALL`` nothing is counted.
-            stopped: Whether it is not wanted any more.
+            size: Bytes; less than ``SMALL`` is not counted.
+            stopped: Asked while waiting: whether the result is no longer wanted.
 
         Raises:
             StoppedError: It is not.
@@ -281,31 +278,31 @@ class Budget:
                 self._changed.notify_all()
 
     def _take(self, size: int, stopped: Callable[[], bool]) -> None:
-        mine = object()
+        turn = object()
         with self._changed:
             if self._total is None:
                 self._total = memory_share()
-            self._waiting.append(mine)
+            self._waiting.append(turn)
             try:
-                while self._waiting[0] is not mine or (
+                while self._waiting[0] is not turn or (
                     self._used and self._used + size > self._total
                 ):
                     if stopped():
                         raise StoppedError
-                    self._changed.wait(_LOOK)
+                    self._changed.wait(_POLL)
                 self._used += size
             finally:
-                self._waiting.remove(mine)
-                self._changed.notify_all()  # the next one's turn
+                self._waiting.remove(turn)
+                self._changed.notify_all()  # it is the next one's turn
 
 
 BUDGET = Budget()
-"""What the threads of this process share."""
+"""The budget that all threads of this process share."""
 
 os.register_at_fork(after_in_child=BUDGET.reset)
 
 
 def _numbers(path: Path) -> dict[str, int]:
-    """Lines of a name and a number."""
+    """Read lines of a name and a number."""
     lines = (line.split() for line in path.read_text().splitlines())
     return {words[0]: int(words[1]) for words in lines if len(words) > 1 and words[1].isdecimal()}

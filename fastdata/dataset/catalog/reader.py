@@ -35,7 +35,7 @@ from fastdata.system import resources
 from fastdata.system.checksum import crc32c
 from fastdata.system.untrusted import JsonFields, open_regular
 
-_ADVICE = "the catalog is damaged or was edited: `fastdata verify --repair` may mend it"
+_ADVICE = "it is damaged or was edited: `fastdata index` makes a new one for tars; or pack again"
 _LEAST = 512 << 20  # bytes that may always be held: rows of 13 million samples
 
 
