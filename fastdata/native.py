@@ -1,7 +1,4 @@
-"""The way to the native core, which an installation may lack.
-
-It is missing where there was no C++ compiler, no Python.h or no libjpeg-turbo to build it with.
-"""
+"""Loads the native core, which is missing where pip had no compiler, Python.h or libjpeg-turbo."""
 
 import functools
 import importlib
