@@ -68,7 +68,7 @@ build/asan/fuzz: csrc/fuzz.cpp csrc/decode_error.h csrc/rgb_view.h $(wildcard cs
 
 .venv/.installed: .venv/.state pyproject.toml CMakeLists.txt $(wildcard csrc/*)
 	$(BIN)/python -m pip install --editable '.[train]'
-	@$(BIN)/python -c 'from fastdata.images.probe import core; core() or print("$(NO_CORE)")'
+	@$(BIN)/python -c 'from fastdata.native import load; load() or print("$(NO_CORE)")'
 	@touch $@
 
 NO_CORE = The native core was not built: OpenCV decodes, and packing probes in Python.

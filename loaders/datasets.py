@@ -15,7 +15,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from fastdata.batch.decode import decode
 from fastdata.batch.source import Sample
 from fastdata.errors import DecodeError, OptionError
-from fastdata.images.limits import MAX_PIXELS, check_max_pixels
+from fastdata.images.limits import MAX_PIXELS, MOST_PIXELS
 from fastdata.loaders import state
 from fastdata.loaders.options import Ranks
 from fastdata.loaders.readers.folder import FolderSource
@@ -27,6 +27,7 @@ from fastdata.loaders.readers.packed import (
     source_class,
 )
 from fastdata.plan import order
+from fastdata.system.threads import check_count
 
 _AHEAD = 64  # samples whose order and catalog rows are looked up together
 
@@ -84,7 +85,7 @@ class SampleDataset(IterableDataset[Any]):
         """
         if batch_size is not None and batch_size < 1:
             raise OptionError(f"batch_size must be 1 or more, found {batch_size}")
-        check_max_pixels(max_pixels)
+        check_count("max_pixels", max_pixels, MOST_PIXELS)
         self.source = self._open(path)
         self._decode = decode
         self._max_pixels = max_pixels

@@ -17,10 +17,10 @@ from fastdata.batch.workers import Transform
 from fastdata.device.normalize import IMAGENET, Normalization
 from fastdata.device.slots import brief
 from fastdata.errors import OptionError
-from fastdata.images.limits import MAX_PIXELS, check_max_pixels
+from fastdata.images.limits import MAX_PIXELS, MOST_PIXELS
 from fastdata.plan.crop import VALIDATION, Crop
 from fastdata.plan.epochs import Shuffle
-from fastdata.system import cpu_count
+from fastdata.system import resources
 from fastdata.system.threads import MOST, check_count
 
 Where = Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]] | npt.ArrayLike
@@ -212,7 +212,7 @@ class Options:
             check_count("threads", self.threads)
         if not 0 <= self.prefetch <= MOST:
             raise OptionError(f"prefetch must be from 0 to {MOST}, found {self.prefetch}")
-        check_max_pixels(self.max_pixels)
+        check_count("max_pixels", self.max_pixels, MOST_PIXELS)
 
     @property
     def drops_last(self) -> bool:
@@ -232,7 +232,7 @@ class Options:
     @cached_property
     def decoding_threads(self) -> int:
         """How many threads decode."""
-        return self.threads or cpu_count.decode_threads()
+        return self.threads or resources.decode_threads()
 
 
 def usable_device(device: str | torch.device) -> torch.device:

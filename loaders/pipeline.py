@@ -22,7 +22,7 @@ from fastdata.errors import OptionError, StalledError
 from fastdata.loaders.options import Options
 from fastdata.loaders.replace import Quarantine, Replacer, Target
 from fastdata.plan.epochs import BatchPlan, Epochs, augmentation_keys
-from fastdata.system import memory
+from fastdata.system import resources
 
 _DEADLINE = 600.0  # seconds; far beyond any decode, so that only hanging storage meets it
 _LOOK = 0.2  # seconds between two looks at pending signals: Ctrl-C must end a wait
@@ -379,7 +379,7 @@ def check_memory(options: Options, most: int) -> None:
     # normalised images are in host memory too, and pixels in memory that processes share
     size = layout.size(most) + values * (floats * options.dtype.itemsize + (options.workers > 0))
     batches = options.prefetch + 2
-    there = memory.available()
+    there = resources.available_memory()
     if there is not None and size * batches > there:
         raise OptionError(
             f"{batches} batches of {most} samples take {size * batches:,} bytes, {there:,} are "

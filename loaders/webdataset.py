@@ -13,11 +13,12 @@ from torch.utils.data import get_worker_info
 
 from fastdata.batch.decode import decode_crop
 from fastdata.errors import DecodeError, SourceError
-from fastdata.images.limits import MAX_PIXELS, check_max_pixels
+from fastdata.images.limits import MAX_PIXELS, MOST_PIXELS
 from fastdata.images.probe import probe
 from fastdata.loaders.options import Ranks
 from fastdata.plan import rng
 from fastdata.plan.crop import Crop
+from fastdata.system.threads import check_count
 
 __all__ = ["DecodeStage", "decoder"]
 
@@ -66,7 +67,7 @@ class DecodeStage:
         Raises:
             OptionError: ``max_pixels`` is out of range.
         """
-        check_max_pixels(max_pixels)
+        check_count("max_pixels", max_pixels, MOST_PIXELS)
         self._max_pixels = max_pixels
         self._crop = crop
         self._seed = seed

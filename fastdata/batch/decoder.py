@@ -17,13 +17,15 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from fastdata import native
 from fastdata.batch.decode import decode_crop
 from fastdata.batch.source import Ids, Source
+from fastdata.dataset.catalog.format import FORMAT_MASK
 from fastdata.errors import DecodeError, FastdataError, SampleError, ShardError
 from fastdata.images.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS
-from fastdata.images.probe import FORMATS, core, probe
+from fastdata.images.probe import FORMATS, probe
 from fastdata.plan.crop import Crop, CropPlan
-from fastdata.system import memory
+from fastdata.system import resources
 from fastdata.system.threads import Flag, Task, Threads, ended, warn_of_fewer
 
 Pixels = npt.NDArray[np.uint8]
@@ -35,7 +37,6 @@ ALL = -1
 """The place of a failure that is the whole batch's."""
 
 _JPEG = FORMATS.index("jpeg")
-_FORMAT = 0xFF  # bits of a row's flags
 _NO_CHECKSUMS = np.empty(0, np.uint32)
 _SECONDS = 60.0  # between looks at a job, whose end wakes the waiter by itself
 _ERRORS = (ShardError, SampleError, DecodeError, FastdataError)  # by the core's RowError
@@ -162,11 +163,9 @@ class BatchDecoder:
         self._seed = seed
         self._keep_going = keep_going
         self._max_pixels = max_pixels
-        native = core()
+        core = native.load()
         self._native = (
-            None
-            if native is None
-            else NativeDecoder(native, source, threads, max_pixels=max_pixels)
+            None if core is None else NativeDecoder(core, source, threads, max_pixels=max_pixels)
         )
         self._batches = Threads(ahead, "fastdata-batch")
         self._samples = Threads(threads, "fastdata-decode")
@@ -182,7 +181,7 @@ class BatchDecoder:
             plan = self._plan(sizes, work) if sizes.all() else None
             self._decode_here(batch, work, places, plan, out)
         elif sizes.all():
-            jpeg = (rows["flags"] & _FORMAT) == _JPEG
+            jpeg = (rows["flags"] & FORMAT_MASK) == _JPEG
             encoded = self._native.encoded(ids, rows)
             has_crcs = self._source.has_checksums
             crcs = np.ascontiguousarray(rows["crc"]) if has_crcs else _NO_CHECKSUMS
@@ -285,7 +284,7 @@ class NativeDecoder:
 
     def __init__(
         self,
-        native: ModuleType,
+        core: ModuleType,
         source: Source,
         threads: int,
         *,
@@ -297,9 +296,9 @@ class NativeDecoder:
             ThreadError: The system allows none.
         """
         self._source = source
-        self._core = native
+        self._core = core
         limits = max_pixels, MAX_SCANS, MAX_SEGMENTS
-        self._pool = native.WorkerPool(threads, *limits, memory.share())
+        self._pool = core.WorkerPool(threads, *limits, resources.memory_share())
         if self._pool.threads < threads:
             warn_of_fewer(self._pool.threads, threads)
 

@@ -1,15 +1,12 @@
-"""What an encoded image is, and how large, from its header alone.
+"""Tells the format and the size of an encoded image from its header.
 
-Files are known by their content: a PNG named .jpg is a PNG.
+Only the bytes count: a PNG named .jpg is a PNG.
 """
 
-import importlib
 import struct
-import warnings
-from pathlib import Path
-from types import ModuleType
 from typing import NamedTuple
 
+from fastdata import native
 from fastdata.errors import DecodeError
 from fastdata.images.headers import (
     NPY_MAGIC,
@@ -23,21 +20,19 @@ from fastdata.images.headers import (
 from fastdata.images.jpeg_header import JpegHeader, read_jpeg_header
 from fastdata.images.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS, check_pixels
 from fastdata.images.pillow import FORMATS as PILLOW_FORMATS
-from fastdata.images.pillow import INSTALL, sniff
+from fastdata.images.pillow import INSTALL, pillow_format
 
 __all__ = [
     "EXTENSIONS",
     "FORMATS",
     "MAX_PIXELS",
     "ImageInfo",
-    "core",
-    "decoder",
     "probe",
-    "warn_without_core",
+    "sniff",
 ]
 
 FORMATS = ("unknown", "jpeg", "png", "webp", "bmp", "gif", "tiff", "npy")
-"""Names of formats; the index of one is its code in a catalog, so the order never changes."""
+"""Names of formats; an index in this tuple is a code in catalogs, so the order never changes."""
 
 EXTENSIONS = {
     "jpeg": "jpg",
@@ -48,7 +43,7 @@ EXTENSIONS = {
     "tiff": "tif",
     "npy": "npy",
 }
-"""The extension that a member of a shard has, by format."""
+"""Extension of a shard's members, by format."""
 
 _READERS = {
     "png": read_png,
@@ -59,7 +54,7 @@ _READERS = {
     "npy": read_npy,
 }
 
-_BY_PILLOW = ("gif", "tiff", "bmp")  # always or sometimes
+_BY_PILLOW = ("gif", "tiff", "bmp")  # always, or some kinds of them
 
 _MAGIC: dict[str, bytes | tuple[bytes, ...]] = {
     "jpeg": b"\xff\xd8\xff",
@@ -73,18 +68,18 @@ _MAGIC: dict[str, bytes | tuple[bytes, ...]] = {
 
 
 class ImageInfo(NamedTuple):
-    """What a header says of an image.
+    """What its header says of an image.
 
     Attributes:
         format: One of ``FORMATS``.
         width: In pixels, as decoded: EXIF orientation is not applied, TIFF's own is.
         height: In pixels, as decoded.
-        components: Channels as they are stored: 1 for gray and for an index into a palette, 2 for
-            gray with alpha, 3 for colour, 4 for colour with alpha and for CMYK.
-        sampling: Chroma sampling of a JPEG, ``"4:2:0"`` and the like, ``"4:0:0"`` for gray, the
-            factors of every component for rare ones; empty for other formats.
+        components: Stored channels: 1 for gray and for an index into a palette, 2 for gray with
+            alpha, 3 for colour, 4 for colour with alpha and for CMYK.
+        sampling: Chroma sampling of a JPEG, such as ``"4:2:0"``; ``"4:0:0"`` for gray, the factors
+            of every component for rare kinds; empty for other formats.
         progressive: Whether it is a progressive JPEG.
-        restart_interval: MCUs between a JPEG's restart markers; 0 where there are none.
+        restart_interval: MCUs between a JPEG's restart markers; 0 if it has none.
     """
 
     format: str
@@ -96,51 +91,22 @@ class ImageInfo(NamedTuple):
     restart_interval: int = 0
 
 
-def _import_core() -> ModuleType | None:
-    try:
-        return importlib.import_module("fastdata._core")
-    except ImportError:  # there was no compiler, no Python.h or no libjpeg-turbo
-        return None
-
-
-_CORE = _import_core()
-
-
-def core() -> ModuleType | None:
-    """Return the native core, or None where it could not be built or loaded."""
-    return _CORE
-
-
-def decoder() -> str:
-    """What decodes JPEGs here, for results: ``"own"``, the native core's, or ``"OpenCV"``."""
-    return "OpenCV" if _CORE is None else "own"
-
-
-def warn_without_core() -> None:
-    """Say where the core is missing that images are decoded slowly; once, as warnings are."""
-    if _CORE is None:
-        warnings.warn(
-            f"fastdata's native core is missing from {Path(__file__).parent}: OpenCV decodes, "
-            "whole images and slower. To build it takes a C++ compiler and libjpeg-turbo; a source "
-            "tree as the working directory hides an installed wheel",
-            RuntimeWarning,
-            stacklevel=1,  # this place, by which Python knows that it was said
-        )
-
-
 def probe(data: bytes | memoryview, max_pixels: int = MAX_PIXELS) -> ImageInfo:
     """Tell the format and the size of an encoded image without decoding it.
 
     Args:
-        data: The whole file; a memoryview is of contiguous bytes.
+        data: The whole file; a memoryview must be of contiguous bytes.
         max_pixels: Refuse a larger image.
 
     Raises:
-        DecodeError: It is no image of a known format, or one that is truncated, damaged, over a
-            limit, or of a kind that cannot be decoded.
+        DecodeError: It is not an image of a known format, or is truncated, damaged, over a limit,
+            or of a kind that cannot be decoded.
     """
     view = memoryview(data)
-    name = _sniff(bytes(view[:64]))
+    head = bytes(view[:64])
+    name = sniff(head)
+    if name not in _MAGIC:
+        raise _refusal(head, name)
     if name == "jpeg":
         header = _read_jpeg(data, max_pixels)
         return ImageInfo(name, *header[:5], header.restart_interval)
@@ -153,36 +119,50 @@ def probe(data: bytes | memoryview, max_pixels: int = MAX_PIXELS) -> ImageInfo:
 
 
 def decoding_bytes(info: ImageInfo, size: int) -> int:
-    """About the memory that decoding an image takes at most, beside its ``size`` bytes."""
+    """Estimate the most memory that decoding takes, besides the ``size`` bytes of the file."""
     if info.format == "npy":
         return size
-    # the pixels twice, in a decoder and out of it, as 4 bytes where there is alpha; and all
-    # coefficients of a JPEG that comes in several scans, or Pillow's copies
+    # The pixels twice, inside and outside the decoder, 4 bytes each with alpha; in addition all
+    # coefficients of a progressive JPEG, or Pillow's copies.
     large = info.progressive or info.format in _BY_PILLOW
     return info.width * info.height * (12 if large else 8)
 
 
-def _sniff(head: bytes) -> str:
-    """Return the format that the first 64 bytes announce."""
+def sniff(head: bytes) -> str | None:
+    """Name the image format that a file's first bytes announce, whether or not it can be loaded.
+
+    Args:
+        head: The first 64 bytes, or all there are; 16 tell all formats but some AVIF and HEIF.
+
+    Returns:
+        A name in ``FORMATS``, or in :data:`fastdata.images.pillow.FORMATS` for what only ``pack``
+        reads; None for anything else, videos and JPEG XL included.
+    """
     for name, magic in _MAGIC.items():
         if head.startswith(magic) and (name != "webp" or head[8:12] == b"WEBP"):
             return name
-    if not head:
-        raise DecodeError("not an image: it is empty")
-    if (kind := sniff(head)) is not None:
-        raise DecodeError(
-            f"{PILLOW_FORMATS[kind].label} is not loaded as it is: `fastdata pack` stores it as "
+    return pillow_format(head)
+
+
+def _refusal(head: bytes, name: str | None) -> DecodeError:
+    """Say why a file that begins with these bytes cannot be loaded."""
+    if name is not None:
+        return DecodeError(
+            f"{PILLOW_FORMATS[name].label} is not loaded as it is: `fastdata pack` stores it as "
             f"PNG, by Pillow ({INSTALL})"
         )
+    if not head:
+        return DecodeError("not an image: it is empty")
     if head[4:8] == b"ftyp":
-        raise DecodeError(f"not an image that can be read: a video ({head[8:12]!r})")
+        return DecodeError(f"not an image that can be read: a video ({head[8:12]!r})")
     if head.startswith((b"\xff\x0a", b"\0\0\0\x0cJXL ")):
-        raise DecodeError("not an image that can be read: JPEG XL")
+        return DecodeError("not an image that can be read: JPEG XL")
     names = ", ".join(sorted(name.upper() for name in EXTENSIONS))
-    raise DecodeError(f"not an image: it starts with {head[:8]!r}, which is none of {names}")
+    return DecodeError(f"not an image: it starts with {head[:8]!r}, which is none of {names}")
 
 
 def _read_jpeg(data: bytes | memoryview, max_pixels: int) -> JpegHeader:
-    if _CORE is None:
+    core = native.load()
+    if core is None:
         return read_jpeg_header(data, max_pixels)
-    return JpegHeader(*_CORE.probe_jpeg(data, max_pixels, MAX_SCANS, MAX_SEGMENTS))
+    return JpegHeader(*core.probe_jpeg(data, max_pixels, MAX_SCANS, MAX_SEGMENTS))

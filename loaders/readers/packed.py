@@ -14,11 +14,11 @@ import numpy.typing as npt
 
 from fastdata.batch.source import Ids, Source
 from fastdata.dataset import manifest
-from fastdata.dataset.catalog import ABSENT, Catalog
-from fastdata.dataset.lmdb_file import sample_key
-from fastdata.dataset.lmdb_format import ADVICE
-from fastdata.dataset.manifest import Manifest
-from fastdata.dataset.packed import open_lmdb, open_shards
+from fastdata.dataset.catalog.format import ABSENT
+from fastdata.dataset.catalog.reader import Catalog
+from fastdata.dataset.lmdb.file import open_lmdb
+from fastdata.dataset.lmdb.format import ADVICE, sample_key
+from fastdata.dataset.manifest import Manifest, open_shards
 from fastdata.errors import CatalogError, ManifestError, SampleError, ShardError
 from fastdata.loaders.readers.folder import FolderSource
 from fastdata.system.checksum import crc32c

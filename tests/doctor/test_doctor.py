@@ -235,8 +235,7 @@ def test_a_diagnosis_of_each_kind_of_data_set(dataset: Path) -> None:
 
 def test_without_the_native_core(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where OpenCV decodes, the same is measured, but for the remedies that need the core."""
-    for module in ("batch.decoder", "doctor.content", "doctor.surroundings"):
-        monkeypatch.setattr(f"fastdata.{module}.core", lambda: None)
+    monkeypatch.setattr("fastdata.native.load", lambda: None)
 
     found = examine(shards, model=None, size=32, device="cpu", threads=1, seconds=0.02)
 
@@ -263,7 +262,9 @@ def test_the_command_prints_the_line_for_the_loader(shards: Path) -> None:
 
     assert result.exit_code == 0, result.output
     last = result.stdout.strip().splitlines()[-1]
-    assert last.startswith(f"loader = fd.Loader({str(shards)!r}, 64, crop=fd.RandomResizedCrop(32)")
+    assert last.startswith(
+        f"loader = fd.Loader({str(shards)!r}, 64, crop=fd.RandomResizedCrop(32, "
+    )
     assert "decoding, 1 thread" in result.stdout
 
 

@@ -12,6 +12,7 @@ from modules import MODULES, imported_names
 ORDER = [
     "errors",
     "_core",
+    "native",
     "images",
     "system",
     "dataset",

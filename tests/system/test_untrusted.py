@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from fastdata.dataset.json_fields import JsonFields, read_json
 from fastdata.errors import ManifestError
+from fastdata.system.untrusted import JsonFields, read_json
 
 
 def fields(content: object) -> JsonFields:

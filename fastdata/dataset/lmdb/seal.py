@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fastdata.dataset import manifest
-from fastdata.dataset.lmdb_format import (
+from fastdata.dataset.lmdb.format import (
     ADVICE,
     FIRST,
     MARK,

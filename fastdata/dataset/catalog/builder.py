@@ -1,6 +1,7 @@
 """Makes a catalog in flat buffers: 40 bytes a sample and its text, never a list of objects."""
 
 import hashlib
+import json
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -8,17 +9,19 @@ from typing import BinaryIO
 
 import numpy as np
 
-from fastdata.dataset.catalog_format import (
+from fastdata.dataset.catalog.format import (
     ABSENT,
+    ALIGN,
     BLOCK,
     FIELD,
+    MAGIC,
     MAX_TEXT,
     PART_ROWS,
+    PREAMBLE,
     ROW,
-    Part,
-    aligned,
-    encode_header,
+    VERSION,
 )
+from fastdata.dataset.manifest import sha256_text
 from fastdata.system.checksum import crc32c
 from fastdata.system.files import write_atomically
 
@@ -177,15 +180,15 @@ class CatalogBuilder:
         for piece in self.encode():
             digest.update(piece)
             size += file.write(piece)
-        return size, f"sha256:{digest.hexdigest()}"
+        return size, sha256_text(digest.digest())
 
     def _end_of(self, row: int) -> int:
         """End of a row's text within the text of its part."""
         return int(_ROW.unpack_from(self._rows, row * ROW.itemsize)[-1])
 
-    def _describe(self, number: int) -> Part:
+    def _describe(self, number: int) -> tuple[int, int]:
         start, stop = self._text_span(number)
-        return Part(stop - start, crc32c(_table(b"".join(self._sections(number)))))
+        return stop - start, crc32c(_table(b"".join(self._sections(number))))
 
     def _text_span(self, number: int) -> tuple[int, int]:
         bounds = [*self._text_starts, len(self._text)]
@@ -196,13 +199,31 @@ class CatalogBuilder:
         last = first + PART_ROWS
         yield self._rows[first * ROW.itemsize : last * ROW.itemsize]
         start, stop = self._text_span(number)
-        yield self._text[start:stop].ljust(aligned(stop - start), b"\0")
+        yield self._text[start:stop] + bytes((start - stop) % ALIGN)
         for column in self._fields.values():
             yield column[first * FIELD.itemsize : last * FIELD.itemsize]
 
 
 def _table(covered: bytes) -> bytes:
-    view = memoryview(covered)
-    sums = [crc32c(view[start : start + BLOCK]) for start in range(0, len(view), BLOCK)]
+    sums = [crc32c(covered[start : start + BLOCK]) for start in range(0, len(covered), BLOCK)]
     table = struct.pack(f"<{len(sums)}I", *sums)
-    return table.ljust(aligned(len(table)), b"\0")
+    return table + bytes(-len(table) % ALIGN)
+
+
+def encode_header(rows: int, fields: tuple[str, ...], parts: list[tuple[int, int]]) -> bytes:
+    """Write a header.
+
+    Args:
+        rows: Number of samples.
+        fields: Names of further fields.
+        parts: Of each part the bytes of its text without padding, and the CRC32C of its table.
+    """
+    content = {
+        "fields": fields,
+        "parts": [{"crc": crc, "text": text} for text, crc in parts],
+        "rows": rows,
+    }
+    text = json.dumps(content, sort_keys=True, separators=(",", ":")).encode("ascii")
+    text += b" " * (-(PREAMBLE.size + len(text)) % ALIGN)  # within the JSON: parts start aligned
+    start = PREAMBLE.pack(MAGIC, VERSION, len(text), 0)[:16]
+    return start + struct.pack("<I", crc32c(start + text)) + text

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fastdata.dataset import manifest
-from fastdata.dataset.catalog import Catalog
-from fastdata.dataset.catalog_part import Read
-from fastdata.dataset.lmdb_format import (
+from fastdata.dataset.catalog.part import Read
+from fastdata.dataset.catalog.reader import Catalog
+from fastdata.dataset.lmdb.format import (
     ADVICE,
     CATALOG_KEY,
     FIRST,
@@ -29,33 +29,48 @@ from fastdata.dataset.lmdb_format import (
     PAGE,
     PAGE_HEADER,
     part_key,
-    sample_key,
 )
-from fastdata.dataset.lmdb_page import Node, Page
-from fastdata.dataset.lmdb_seal import open_sealed, seal_text
+from fastdata.dataset.lmdb.page import Node, Page
+from fastdata.dataset.lmdb.seal import open_sealed, seal_text
 from fastdata.errors import CatalogError, ManifestError, ShardError
-
-__all__ = [
-    "CATALOG_KEY",
-    "MANIFEST_KEY",
-    "LMDBFile",
-    "Place",
-    "check_seal",
-    "open_file",
-    "part_key",
-    "read_catalog",
-    "read_manifest",
-    "sample_key",
-]
 
 _CHUNK = 1 << 20
 
 
-class Place(NamedTuple):
+class Span(NamedTuple):
     """Where a value lies within the file."""
 
     offset: int
     size: int
+
+
+class Lmdb(NamedTuple):
+    """A data set in an LMDB file."""
+
+    path: Path
+    manifest: manifest.Manifest
+    catalog: Catalog
+    file: "LMDBFile"
+
+
+def open_lmdb(path: Path) -> Lmdb:
+    """Open an LMDB file, and compare its manifest with its catalog.
+
+    Raises:
+        NotADatasetError: There is no such file, or it was never ours.
+        ManifestError: The manifest is damaged, or the pack unfinished.
+        CatalogError: The catalog is damaged, or of another pack.
+        ShardError: The file is truncated, extended, or its header is damaged.
+    """
+    file = open_file(path)
+    try:
+        found = read_manifest(file)
+        catalog = read_catalog(file)
+        manifest.refuse_other_catalog(path, found, catalog)
+    except BaseException:
+        file.close()
+        raise
+    return Lmdb(path, found, catalog, file)
 
 
 def open_file(path: Path) -> "LMDBFile":
@@ -98,13 +113,13 @@ def read_catalog(file: "LMDBFile") -> Catalog:
         raise CatalogError(f"{file.path}: holds no catalog; {ADVICE}")
 
     def part(number: int) -> Read:
-        place = file.find(part_key(number))
-        if place is None:
+        span = file.find(part_key(number))
+        if span is None:
             raise CatalogError(f"{file.path}: holds no catalog part {number}; {ADVICE}")
 
         def read(start: int, size: int) -> bytes:
-            end = min(place.size, start + size)
-            return file.read(place.offset + start, max(0, end - start))
+            end = min(span.size, start + size)
+            return file.read(span.offset + start, max(0, end - start))
 
         return read
 
@@ -161,10 +176,10 @@ class LMDBFile:
         Raises:
             ShardError: The file is damaged, or cannot be read, here and below.
         """
-        place = self.find(key)
-        return None if place is None else self.read(place.offset, place.size)
+        span = self.find(key)
+        return None if span is None else self.read(span.offset, span.size)
 
-    def find(self, key: bytes) -> Place | None:
+    def find(self, key: bytes) -> Span | None:
         """Where the value of a key lies."""
         number = self._tree.root
         for _ in range(self._tree.depth):
@@ -172,17 +187,17 @@ class LMDBFile:
             index = bisect_right(page, key, lo=0 if page.is_leaf else 1, key=_key) - 1
             if page.is_leaf:
                 node = page[index] if index >= 0 else None
-                return self._place(page, number, node) if node and node.key == key else None
+                return self._span(page, number, node) if node and node.key == key else None
             number = page[index].number
         raise ShardError(f"{self.path}: its tree is deeper than its header states; {ADVICE}")
 
-    def walk(self) -> Iterator[tuple[bytes, Place]]:
+    def walk(self) -> Iterator[tuple[bytes, Span]]:
         """Every entry in the order of the keys, and where its value lies."""
         last = b""
-        for key, place in self._walk(self._tree.root, self._tree.depth):
+        for key, span in self._walk(self._tree.root, self._tree.depth):
             if key <= last:
                 raise ShardError(f"{self.path}: its keys are not in order; {ADVICE}")
-            yield key, place
+            yield key, span
             last = key
 
     def read(self, offset: int, size: int) -> bytes:
@@ -220,13 +235,13 @@ class LMDBFile:
                 self._fd = fd
             return self._fd
 
-    def _walk(self, number: int, levels: int) -> Iterator[tuple[bytes, Place]]:
+    def _walk(self, number: int, levels: int) -> Iterator[tuple[bytes, Span]]:
         page = self._page(number)
         if page.is_leaf != (levels == 1):
             raise ShardError(f"{self.path}: its leaves are not on one level; {ADVICE}")
         for node in page:
             if page.is_leaf:
-                yield node.key, self._place(page, number, node)
+                yield node.key, self._span(page, number, node)
             else:
                 yield from self._walk(node.number, levels - 1)
 
@@ -235,14 +250,14 @@ class LMDBFile:
             raise ShardError(f"{self.path}: page {number} lies outside of it; {ADVICE}")
         return Page(self.read(number * PAGE, PAGE), number, str(self.path))
 
-    def _place(self, page: Page, number: int, node: Node) -> Place:
+    def _span(self, page: Page, number: int, node: Node) -> Span:
         if not node.big:
-            return Place(number * PAGE + node.place, node.number)
+            return Span(number * PAGE + node.start, node.number)
         first = page.first_overflow(node)
-        place = Place(first * PAGE + PAGE_HEADER.size, node.number)
-        if first < FIRST or place.offset + place.size > self.pages * PAGE:
+        span = Span(first * PAGE + PAGE_HEADER.size, node.number)
+        if first < FIRST or span.offset + span.size > self.pages * PAGE:
             raise ShardError(f"{self.path}: page {number}: a value lies outside; {ADVICE}")
-        return place
+        return span
 
 
 def _key(node: Node) -> bytes:

@@ -15,30 +15,33 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from fastdata.dataset.catalog_format import (
-    ABSENT,
+from fastdata.dataset.catalog.format import (
+    ALIGN,
+    BLOCK,
     BLOCK_BITS,
     FIELD,
+    MAGIC,
     PART_BITS,
     PART_ROWS,
+    PREAMBLE,
     ROW,
+    VERSION,
     Header,
-    decode_header,
-    header_bytes,
+    Part,
 )
-from fastdata.dataset.catalog_part import CatalogPart, Held, Ids, Read, Rows
+from fastdata.dataset.catalog.part import CatalogPart, Ids, Read, Rows
 from fastdata.errors import CatalogError
-from fastdata.system import memory
-from fastdata.system.files import open_regular
+from fastdata.system import resources
+from fastdata.system.checksum import crc32c
+from fastdata.system.untrusted import JsonFields, open_regular
 
-__all__ = ["ABSENT", "FIELD", "ROW", "Catalog"]
-
+_ADVICE = "it is damaged or was edited: `fastdata index` makes a new one for tars; or pack again"
 _LEAST = 512 << 20  # bytes that may always be held: rows of 13 million samples
 
 
 def most_held() -> int:
     """Blocks of a catalog that stay in memory: 512 MiB of them, or more where there is room."""
-    return max(_LEAST, memory.share() // 4) >> BLOCK_BITS
+    return max(_LEAST, resources.memory_share() // 4) >> BLOCK_BITS
 
 
 class Catalog:
@@ -56,8 +59,8 @@ class Catalog:
         self._load = load
         self._where = where
         self._parts: list[CatalogPart | None] = [None] * len(header.parts)
-        self._held = Held()
-        self._most = most_held()
+        self._held = 0  # blocks that were read since memory was last given back
+        self._most_held = most_held()
 
     @classmethod
     def from_file(cls, path: Path) -> Self:
@@ -68,7 +71,7 @@ class Catalog:
         """
         try:
             file = _File(path)
-            length = header_bytes(file.read(0, 20), str(path))
+            length = header_bytes(file.read(0, PREAMBLE.size), str(path))
             if length > file.size:
                 raise CatalogError(
                     f"{path}: {file.size} bytes, shorter than the header of {length} bytes"
@@ -76,14 +79,13 @@ class Catalog:
             header = decode_header(file.read(0, length), str(path))
         except OSError as error:
             raise CatalogError(f"{path}: cannot read the catalog: {error.strerror}") from error
-        ends = [header.bytes]
-        for number in range(len(header.parts)):
-            ends.append(ends[-1] + header.part_bytes(number))
-        if file.size != ends[-1]:
-            raise CatalogError(f"{path}: {file.size} bytes, its header states {ends[-1]}")
+        end = header.parts[-1].start + header.parts[-1].bytes if header.parts else header.bytes
+        if file.size != end:
+            raise CatalogError(f"{path}: {file.size} bytes, its header states {end}")
 
         def part(number: int) -> Read:
-            return lambda start, size: file.read(ends[number] + start, size)
+            first = header.parts[number].start
+            return lambda start, size: file.read(first + start, size)
 
         return cls(header, part, str(path))
 
@@ -193,15 +195,22 @@ class Catalog:
         part = self._parts[number]
         if part is None:
             read = self._load(number)
+
+            def counted(start: int, size: int) -> bytes:
+                self._held += 1
+                return read(start, size)
+
+            header = self._header
             # Two threads may both get here; they make equal parts and either may stay.
-            part = CatalogPart(self._header, number, read, self._held, self._where)
-            self._parts[number] = part
+            part = self._parts[number] = CatalogPart(
+                header.parts[number], len(header.fields), counted, f"{self._where}: part {number}"
+            )
         return part
 
     def _bound(self) -> None:
         """Give memory back where there is too much of it."""
-        if self._held.blocks > self._most:
-            self._held.blocks = 0
+        if self._held > self._most_held:
+            self._held = 0
             for part in self._parts:
                 if part is not None:
                     part.forget()
@@ -234,3 +243,67 @@ class _File:
             raise CatalogError(
                 f"{self._path}: cannot read the catalog: {error.strerror}"
             ) from error
+
+
+def header_bytes(start: bytes, where: str) -> int:
+    """Length of the header, from its first bytes.
+
+    Args:
+        start: The first 20 bytes of a catalog, or fewer if there are no more.
+        where: The file, for errors.
+
+    Raises:
+        CatalogError: This is no catalog, or one of another version.
+    """
+    if len(start) < PREAMBLE.size:
+        raise CatalogError(f"{where}: {len(start)} bytes are too few for a catalog")
+    magic, version, length, _ = PREAMBLE.unpack_from(start)
+    if magic != MAGIC:
+        raise CatalogError(f"{where}: not a catalog (it starts with {start[:8].hex(' ')})")
+    if version != VERSION:
+        raise CatalogError(
+            f"{where}: catalog of version {version}, this program reads version {VERSION}"
+        )
+    return PREAMBLE.size + int(length)
+
+
+def decode_header(data: bytes, where: str) -> Header:
+    """Read and check a header.
+
+    Args:
+        data: The whole header and nothing else.
+        where: The file, for errors.
+
+    Raises:
+        CatalogError: It is damaged, or contradicts itself.
+    """
+    size = header_bytes(data[: PREAMBLE.size], where)
+    if len(data) != size:
+        raise CatalogError(f"{where}: header of {len(data)} bytes, it states {size}")
+    crc = PREAMBLE.unpack_from(data)[3]
+    if crc32c(data[:16] + data[PREAMBLE.size :]) != crc:
+        raise CatalogError(f"{where}: the header does not match its checksum")
+    content = JsonFields.read(data[PREAMBLE.size :], where, CatalogError, _ADVICE)
+    rows, fields = content.count("rows"), content.list_of("fields", str)
+    stated = content.list_of("parts", dict)
+    content.end()
+    if len(stated) != -(-rows // PART_ROWS):
+        raise content.problem(f"{rows} rows do not fit {len(stated)} parts")
+    if len(set(fields)) < len(fields):
+        raise content.problem("two fields have one name")
+    row_bytes = ROW.itemsize + FIELD.itemsize * len(fields)
+    parts: list[Part] = []
+    start = size
+    for first, entry in zip(range(0, rows, PART_ROWS), stated, strict=True):
+        part = _part(content.inner("part", entry), min(PART_ROWS, rows - first), row_bytes, start)
+        start += part.bytes
+        parts.append(part)
+    return Header(rows, fields, tuple(parts), size)
+
+
+def _part(content: JsonFields, rows: int, row_bytes: int, start: int) -> Part:
+    text, crc = content.count("text"), content.count("crc")
+    content.end()
+    covered = rows * row_bytes + text + -text % ALIGN
+    table = 4 * -(-covered // BLOCK)
+    return Part(rows, text, crc, start, covered, covered + table + -table % ALIGN)

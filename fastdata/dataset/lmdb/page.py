@@ -4,7 +4,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fastdata.dataset.lmdb_format import ADVICE, BIG, BRANCH, LEAF, NODE, NUMBER, PAGE, PAGE_HEADER
+from fastdata.dataset.lmdb.format import ADVICE, BIG, BRANCH, LEAF, NODE, NUMBER, PAGE, PAGE_HEADER
 from fastdata.errors import ShardError
 
 
@@ -15,13 +15,13 @@ class Node(NamedTuple):
         key: Its key; empty in the first node of a branch page.
         number: Of a leaf's node the size of the value, of a branch's the page of the child.
         big: Whether the value is on overflow pages.
-        place: Where the value, or the number of its first overflow page, lies within the page.
+        start: Where the value, or the number of its first overflow page, lies within the page.
     """
 
     key: bytes
     number: int
     big: bool
-    place: int
+    start: int
 
 
 class Page:
@@ -58,14 +58,14 @@ class Page:
         if not self._lower <= at <= PAGE - NODE.size:
             raise self._damage("has a node out of bounds")
         number, flags, size = NODE.unpack_from(self.data, at)
-        place = at + NODE.size + size
+        start = at + NODE.size + size
         if not self.is_leaf:
             number |= flags << 32
         needed = 0 if not self.is_leaf else NUMBER.size if flags & BIG else number
-        if place + needed > PAGE or (self.is_leaf and flags not in (0, BIG)):
+        if start + needed > PAGE or (self.is_leaf and flags not in (0, BIG)):
             raise self._damage("has a node that is impossible")
-        key = self.data[at + NODE.size : place]
-        return Node(key, number, self.is_leaf and bool(flags & BIG), place)
+        key = self.data[at + NODE.size : start]
+        return Node(key, number, self.is_leaf and bool(flags & BIG), start)
 
     def __iter__(self) -> Iterator[Node]:
         """All nodes in order."""
@@ -73,7 +73,7 @@ class Page:
 
     def first_overflow(self, node: Node) -> int:
         """Number of the first overflow page of a node that is ``big``."""
-        return int(NUMBER.unpack_from(self.data, node.place)[0])
+        return int(NUMBER.unpack_from(self.data, node.start)[0])
 
     def _damage(self, what: str) -> ShardError:
         return ShardError(f"{self._what} {what}; {ADVICE}")

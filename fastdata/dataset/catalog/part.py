@@ -11,15 +11,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastdata.dataset.catalog_format import (
+from fastdata.dataset.catalog.format import (
+    ALIGN,
     BLOCK,
     BLOCK_BITS,
     FIELD,
     MAX_TEXT,
     ROW,
-    Header,
-    aligned,
-    blocks,
+    Part,
 )
 from fastdata.errors import CatalogError
 from fastdata.system.checksum import crc32c
@@ -36,60 +35,36 @@ def in_memory(part: bytes | memoryview) -> Read:
     return lambda start, size: bytes(part[start : start + size])
 
 
-class Held:
-    """Blocks that the parts of a catalog took into memory.
-
-    Attributes:
-        blocks: How many since the memory was last given back.
-    """
-
-    def __init__(self) -> None:
-        self.blocks = 0
-
-
 class CatalogPart:
     """One part of a catalog; safe to use from many threads.
 
     Args:
-        header: Of the whole catalog.
-        number: Of this part.
-        read: Reads its bytes.
-        held: Counts the blocks that are read.
-        where: The file, for errors.
+        part: What the header says of it.
+        fields: Number of further fields.
+        read: Reads its bytes, a block at a time.
+        where: The file and the part's number, for errors.
 
     Raises:
         CatalogError: Its length or its table of checksums is not what the header states; and from
             every method, where the bytes it touches do not match their checksum.
     """
 
-    def __init__(
-        self,
-        header: Header,
-        number: int,
-        read: Read,
-        held: Held,
-        where: str,
-    ) -> None:
-        self._where = f"{where}: part {number}"
+    def __init__(self, part: Part, fields: int, read: Read, where: str) -> None:
+        self._where = where
         self._read = read
-        self._count = held
-        self._covered = header.covered_bytes(number)
-        size = header.part_bytes(number) - self._covered
-        table = read(self._covered, size)
+        self._covered = part.covered
+        size = part.bytes - part.covered
+        table = read(part.covered, size)
         if len(table) != size:
-            raise CatalogError(
-                f"{self._where}: ends before its {header.part_bytes(number)} bytes do"
-            )
-        if crc32c(table) != header.parts[number].crc:
+            raise CatalogError(f"{self._where}: ends before its {part.bytes} bytes do")
+        if crc32c(table) != part.crc:
             raise CatalogError(f"{self._where}: the table of checksums does not match its own")
-        self._table = np.frombuffer(table, "<u4", blocks(self._covered))
-        self._n = header.part_rows(number)
-        self._text_start = self._n * ROW.itemsize
-        self._text_size = header.parts[number].text
-        fields = self._text_start + aligned(self._text_size)
-        self._field_starts = [
-            fields + i * self._n * FIELD.itemsize for i in range(len(header.fields))
-        ]
+        self._table = np.frombuffer(table, "<u4", -(-part.covered // BLOCK))
+        self._n = part.rows
+        self._text_start = part.rows * ROW.itemsize
+        self._text_size = part.text
+        first_field = self._text_start + part.text + -part.text % ALIGN
+        self._field_starts = [first_field + i * part.rows * FIELD.itemsize for i in range(fields)]
         self._blocks: _Blocks | None = None
 
     def forget(self) -> None:
@@ -103,7 +78,7 @@ class CatalogPart:
     def all_rows(self) -> Rows:
         """Every row of the part; not to be written to."""
         held = self._held()
-        self._need(held, np.arange(blocks(self._text_start)))
+        self._need(held, np.arange(-(-self._text_start // BLOCK)))
         return np.frombuffer(held.memory, ROW, self._n)
 
     def field(self, section: int, local: Ids) -> Rows:
@@ -167,7 +142,6 @@ class CatalogPart:
             )
         held.memory[start : start + size] = data
         held.good[block] = True
-        self._count.blocks += 1
 
 
 class _Blocks:
