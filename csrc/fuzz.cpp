@@ -17,10 +17,10 @@
 #include <utility>
 #include <vector>
 
-#include "jpeg_codec.h"
-#include "jpeg_decode.h"
-#include "jpeg_header.h"
-#include "jpeg_transcode.h"
+#include "jpeg/codec.h"
+#include "jpeg/decode.h"
+#include "jpeg/header.h"
+#include "jpeg/transcode.h"
 
 #include <jerror.h>
 

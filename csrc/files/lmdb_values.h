@@ -1,0 +1,54 @@
+// Reading values of an LMDB file by 8-byte keys, without mapping it.
+//
+// The pages of the B-tree are read with pread and every offset in them is checked, so a truncated
+// or damaged file is an error, where LMDB's own map kills the process (SIGBUS, SIGSEGV). Neither
+// forks nor other readers of the file matter. The layout is that of LMDB 0.9 (data version 1) on a
+// little-endian 64-bit machine, as libraries/liblmdb/mdb.c declares it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "files/byte_source.h"
+
+namespace fastdata {
+
+class LmdbFile : public std::enable_shared_from_this<LmdbFile> {
+  public:
+    // Opens a file and reads its meta pages. Throws ReadError.
+    explicit LmdbFile(const std::string &path);
+
+    // Reads bytes [offset, offset + size) of the value of a key. Throws ReadError.
+    Bytes read(uint64_t key, uint32_t offset, uint32_t size, ReadBuffer &buffer) const;
+
+  private:
+    File file_;
+    uint32_t page_size_ = 0;
+    uint64_t pages_ = 0;
+    uint64_t root_ = 0;
+};
+
+// Parts of the values of a batch.
+class LmdbValues : public ByteSource {
+  public:
+    LmdbValues(std::shared_ptr<const LmdbFile> file, std::vector<uint64_t> keys,
+               std::vector<uint32_t> offsets, std::vector<uint32_t> sizes)
+        : file_(std::move(file)),
+          keys_(std::move(keys)),
+          offsets_(std::move(offsets)),
+          sizes_(std::move(sizes)) {}
+
+    size_t rows() const override { return keys_.size(); }
+    Bytes read(size_t row, ReadBuffer &buffer) const override {
+        return file_->read(keys_[row], offsets_[row], sizes_[row], buffer);
+    }
+
+  private:
+    std::shared_ptr<const LmdbFile> file_;
+    std::vector<uint64_t> keys_;
+    std::vector<uint32_t> offsets_;
+    std::vector<uint32_t> sizes_;
+};
+
+}  // namespace fastdata

@@ -1,0 +1,110 @@
+#include "pool/worker_pool.h"
+
+#include <algorithm>
+#include <chrono>
+#include <new>
+
+namespace fastdata {
+
+void Worker::end_row() {
+    if (!lease.large()) return;
+    decoder.free();
+    buffer.free();
+    scratch = {};
+    lease.end();
+}
+
+void Job::cancel() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    end_ = std::min(end_, next_);
+    cancelled_ = true;
+    if (finished()) idle_.notify_all();
+}
+
+bool Job::wait(double seconds) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (seconds <= 0) return finished();  // a timed wait of no time takes 50 us of the kernel's
+    return idle_.wait_for(lock, std::chrono::duration<double>(seconds),
+                          [this] { return finished(); });
+}
+
+void Job::run(Worker &worker) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (next_ < end_) {
+        size_t row = next_++;
+        busy_++;
+        lock.unlock();
+        worker.lease.stop_with(&cancelled_);
+        try {
+            work(worker, row);
+        } catch (const ReadError &error) {
+            fail(row, RowError::kRead, error.what());
+        } catch (const ChecksumError &error) {
+            fail(row, RowError::kChecksum, error.what());
+        } catch (const DecodeError &error) {
+            fail(row, RowError::kDecode, error.what());
+        } catch (const std::bad_alloc &) {
+            fail(row, RowError::kDecode, "there is no memory to decode it");
+        } catch (const std::exception &error) {
+            fail(row, RowError::kOther, error.what());
+        }
+        worker.end_row();
+        lock.lock();
+        busy_--;
+    }
+    if (finished()) idle_.notify_all();
+}
+
+void Job::fail(size_t row, RowError kind, const char *message) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!keep_going_) end_ = std::min(end_, next_);
+    failures_[row] = {kind, message};
+}
+
+WorkerPool::WorkerPool(int threads, const JpegLimits &limits, size_t memory, JpegWay way)
+    : budget_(memory) {
+    threads_.reserve(size_t(threads));
+    while (threads_.size() < size_t(threads)) {
+        try {
+            // made here, as an exception in a thread would end the process
+            auto worker = std::make_unique<Worker>(limits, way, &budget_);
+            threads_.emplace_back([this, worker = std::move(worker)] { run(*worker); });
+        } catch (const std::exception &error) {
+            if (threads_.empty()) throw NoThreadError(error.what());
+            return;
+        }
+    }
+}
+
+WorkerPool::~WorkerPool() {
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        stop_ = true;
+        for (auto &job : queue_) job->cancel();
+    }
+    work_.notify_all();
+    for (auto &thread : threads_) thread.join();
+}
+
+void WorkerPool::submit(std::shared_ptr<Job> job) {
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        queue_.push_back(std::move(job));
+    }
+    work_.notify_all();
+}
+
+void WorkerPool::run(Worker &worker) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    for (;;) {
+        work_.wait(lock, [this] { return stop_ || !queue_.empty(); });
+        if (stop_) return;
+        std::shared_ptr<Job> job = queue_.front();
+        lock.unlock();
+        job->run(worker);
+        lock.lock();
+        if (!queue_.empty() && queue_.front() == job) queue_.pop_front();
+    }
+}
+
+}  // namespace fastdata
