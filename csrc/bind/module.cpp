@@ -129,11 +129,6 @@ std::tuple<nb::object, std::string, bool, bool> transcode_jpeg(
             result.left_over};
 }
 
-bool operator==(const JpegLimits &a, const JpegLimits &b) {
-    return a.max_pixels == b.max_pixels && a.max_scans == b.max_scans &&
-           a.max_segments == b.max_segments;
-}
-
 // What the calling thread keeps from image to image while limits stay the same. Whoever calls has
 // seen to the memory.
 Worker &here(const JpegLimits &limits) {

@@ -87,10 +87,10 @@ RgbView BaselineDecoder::decode(const JpegLayout &layout, const uint8_t *data, s
         read_row(extent, row);
         if (row < extent.top) continue;
         transform_row(extent, row);
-        // Interpolation of the last row of pixels waits for the samples below.
+        // Interpolating the last row of pixels has to wait for the samples below it.
         const int complete = (row + 1) * layout.mcu_height - down_;
         const int end = row + 1 < extent.end_row ? std::min(complete, region.y1) : region.y1;
-        // From the top down: a row may spill into the next, which is still to come.
+        // From the top down, since kernels may write past a row's end, into the next.
         for (; y < end; ++y) emit_row(region, y, pixels_.data() + stride * (y - region.y0));
     }
     return {pixels_.data(), stride, width, region.y1 - region.y0};
@@ -107,16 +107,14 @@ BaselineDecoder::Extent BaselineDecoder::begin(const JpegLayout &layout, const u
                         (std::min(region.x1 + across_, layout.width) - 1) / layout.mcu_width + 1,
                         std::max(region.y0 - down_, 0) / layout.mcu_height,
                         (std::min(region.y1 + down_, layout.height) - 1) / layout.mcu_height + 1};
+    const auto coded = static_cast<int64_t>(size - layout.coded);
     const int64_t blocks_needed = int64_t{extent.end - extent.first} *
                                   (extent.end_row - extent.top) * codes_.mcu().blocks;
-    // Before memory is asked for: a block takes two bits or more.
-    if (2 * blocks_needed > 8 * static_cast<int64_t>(size - layout.coded)) {
-        throw_corrupt("premature end of the image");
-    }
-    // Each run but the last ends in a marker of two bytes, so that there is room for all.
-    const auto coded = static_cast<int64_t>(size - layout.coded);
-    const int64_t runs = run_of(mcus_ - 1) + 1;
+    // A block takes at least two bits, which bounds what is allocated for an image that claims more.
+    if (2 * blocks_needed > 8 * coded) throw_corrupt("premature end of the image");
+     const int64_t runs = run_of(mcus_ - 1) + 1;
     coded_runs_.start(data, size, layout.coded, runs);
+    // Every run but the last ends in a marker of two bytes, so there are at most coded / 2 + 1 of them.
     grow(bytes_,
          static_cast<size_t>(coded + (std::min(runs, coded / 2) + 1) * BitPlace::kPadding));
     const auto blocks = static_cast<size_t>(mcus_per_row_) * codes_.mcu().blocks;
@@ -138,8 +136,8 @@ BaselineDecoder::Extent BaselineDecoder::begin(const JpegLayout &layout, const u
     return extent;
 }
 
-// Reads the coefficients of the runs that the extent needs in a row; above it, of the run that
-// leads there.
+// Reads the coefficients of the runs that the extent needs in a row. Above the extent that is only the
+// run that leads into it.
 void BaselineDecoder::read_row(const Extent &extent, int row) {
     const int64_t start = int64_t{row} * mcus_per_row_, end = start + mcus_per_row_;
     const int64_t first = run_of(start + extent.first), last = run_of(start + extent.end - 1);
@@ -166,7 +164,7 @@ void BaselineDecoder::read_row(const Extent &extent, int row) {
     if (goes_on && parts_.back().stream != &carry_) carry_ = *parts_.back().stream;
 }
 
-// Adds what a run has of the row that begins with the MCU `start`, and before the MCU `to`.
+// Adds the part of a run that lies in the row beginning with MCU `start`, and before MCU `to`.
 void BaselineDecoder::add_part(const Extent &extent, int64_t start, int64_t run, int64_t to) {
     const int64_t from = std::max(run * interval_, start);
     to = std::min({to, (run + 1) * interval_, mcus_});
@@ -189,10 +187,10 @@ void BaselineDecoder::add_part(const Extent &extent, int64_t start, int64_t run,
 }
 
 void BaselineDecoder::start_run(int64_t run, RunStream &stream) {
-    while (coded_runs_.next() < run) coded_runs_.pass(nullptr);
+    while (coded_runs_.next() < run) coded_runs_.take(nullptr);
     uint8_t *begin = bytes_.data() + bytes_used_;
-    const auto length = static_cast<size_t>(coded_runs_.pass(begin) - begin);
-    std::memset(begin + length, 0, BitPlace::kPadding);  // errors, too, are the same every time
+    const auto length = static_cast<size_t>(coded_runs_.take(begin) - begin);
+    std::memset(begin + length, 0, BitPlace::kPadding);  // so that damage fails in the same way each time
     stream.start(begin, length);
     bytes_used_ += length + BitPlace::kPadding;
 }
@@ -214,7 +212,7 @@ void BaselineDecoder::transform_row(const Extent &extent, int row) {
     }
 }
 
-// Repeats the image's first and last samples outside of it, for what looks at their neighbours.
+// Repeats the image's first and last samples outside it, where interpolation looks for neighbours.
 void BaselineDecoder::fill_edges(Plane &plane, int row) {
     const int end = plane.width - plane.first_column;
     const bool ends = end <= plane.columns;
@@ -236,7 +234,7 @@ void BaselineDecoder::emit_row(const Box &region, int y, uint8_t *out) {
     }
 }
 
-// The plane's samples of the region's pixels in row y.
+// Returns the plane's samples for the region's pixels in row y.
 const uint8_t *BaselineDecoder::upsampled(Plane &plane, const Box &region, int y) {
     const int first = region.x0 / plane.expand_h;
     const int count = (region.x1 - 1) / plane.expand_h - first + 1;

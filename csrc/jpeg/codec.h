@@ -1,4 +1,4 @@
-// libjpeg-turbo's two structs with an owner, and its errors as DecodeError.
+// Owners for libjpeg-turbo's two structs, and its errors as DecodeError.
 #pragma once
 
 #include <csetjmp>
@@ -9,11 +9,11 @@
 
 #include <jpeglib.h>
 
-#include "jpeg/header.h"
+#include "jpeg/error.h"
 
 namespace fastdata {
 
-// What a failed call leaves behind; libjpeg's own code beside its sentence.
+// An error of libjpeg's, with its own code beside its sentence.
 class JpegError : public DecodeError {
   public:
     JpegError(const char *text, int code) : DecodeError(text), code_(code) {}
@@ -23,9 +23,9 @@ class JpegError : public DecodeError {
     int code_;
 };
 
-// What libjpeg may warn of without ending a call.
+// Which of libjpeg's warnings do not end a call.
 enum class Tolerated {
-    kHarmless,  // what changes no coefficient: stray bytes, JFIF and Adobe segments of unknown kinds
+    kHarmless,  // those that change no coefficient: stray bytes, JFIF and Adobe segments it does not know
     kDamage,    // all, so that there are pixels wherever libjpeg makes some
 };
 
@@ -33,10 +33,10 @@ struct JpegErrorManager {
     jpeg_error_mgr base;  // first: libjpeg hands back its address
     std::jmp_buf on_error;
     Tolerated tolerated;
-    int strays;  // warnings of bytes that belong to nothing
+    int strays;  // warnings about bytes that belong to nothing
     char text[JMSG_LENGTH_MAX];
 
-    // Errors and other warnings than are tolerated, which are counted, jump to on_error.
+    // Errors and warnings jump to on_error, except for tolerated warnings, which are counted.
     jpeg_error_mgr *install(Tolerated what);
 };
 
@@ -56,8 +56,8 @@ class JpegCodec {
     int warnings() const { return static_cast<int>(errors_.base.num_warnings); }
     int strays() const { return errors_.strays; }
 
-    // Runs body(Info *), in which libjpeg may be called. The jump of an error passes over body's
-    // frame, so nothing in it may have a destructor.
+    // Runs body(Info *), which may call libjpeg. An error jumps over body's frame, so nothing in it may
+    // have a destructor.
     template <typename Body>
     void call(const Body &body) {
         static_assert(std::is_trivially_destructible_v<Body>);
@@ -79,9 +79,9 @@ class JpegCodec {
 using JpegDecompressor = JpegCodec<jpeg_decompress_struct>;
 using JpegCompressor = JpegCodec<jpeg_compress_struct>;
 
-// Reads from memory, which must outlive the decoding. Behind the bytes comes an end-of-image marker:
-// a decoder that needs more before it warns of damage. Of progressive and arithmetic images only
-// read_jpeg_header can tell that they were cut.
+// Reads from memory, which must outlive the decoding. The bytes are followed by an end-of-image
+// marker: if a decoder meets it too early it warns of damage, but not in progressive and arithmetic
+// images. Only read_jpeg_header can tell that these were cut.
 class JpegSource {
   public:
     void install(jpeg_decompress_struct *info, const uint8_t *data, size_t size);

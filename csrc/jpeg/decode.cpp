@@ -6,6 +6,7 @@
 
 #include "jpeg/baseline.h"
 #include "jpeg/codec.h"
+#include "jpeg/header.h"
 
 namespace fastdata {
 namespace {
@@ -28,8 +29,8 @@ void cmyk_to_rgb(const uint8_t *in, uint8_t *out, int pixels) {
     }
 }
 
-// libjpeg smooths the blocks of a progressive image whose coefficients have not all come in full
-// precision, looking two blocks around: more than the margin of a crop.
+// If some coefficients of a progressive image lack their full precision, libjpeg smooths its blocks.
+// It looks at two blocks around each, which is more than the margin of a crop.
 bool may_smooth(const jpeg_decompress_struct *info) {
     if (!info->progressive_mode || !info->coef_bits) return false;
     for (int c = 0; c < info->num_components; ++c) {
@@ -40,19 +41,19 @@ bool may_smooth(const jpeg_decompress_struct *info) {
     return false;
 }
 
-// Where the rows that libjpeg gives lie in the image that it decodes.
+// The part of each row that libjpeg gives.
 struct Rows {
-    JDIMENSION x = 0;      // of their first pixel
+    JDIMENSION x = 0;      // of its first pixel in the image
     JDIMENSION width = 0;  // in pixels
     int channels = 0;
 };
 
-// A JPEG to decode, and boxes of its pixels.
-struct Job {
+// What libjpeg is to decode: a JPEG, which may be a cut-out, and boxes of its pixels.
+struct Cutout {
     const uint8_t *data;
     size_t size;
-    Box region;  // that is asked for
-    Box window;  // that decoding it takes
+    Box region;  // what was asked for
+    Box window;  // what has to be decoded for that
 };
 
 void read_header(JpegDecompressor &jpeg, JpegSource &source, const uint8_t *data, size_t size) {
@@ -98,15 +99,15 @@ struct JpegDecoder::State {
     RunIndex runs;
     SmallJpeg small;
     std::vector<uint8_t> pixels;
-    std::vector<uint8_t> rgb;  // of CMYK
+    std::vector<uint8_t> rgb;  // what CMYK was converted to
 
     void open(const uint8_t *data, size_t size, const Box &region, const ImageSize &stated);
-    Job cut(const uint8_t *data, size_t size, const Box &region);
-    bool find_runs(const Job &job);
+    Cutout cut(const uint8_t *data, size_t size, const Box &region);
+    bool find_runs(const Cutout &whole);
     RgbView decode(const uint8_t *data, size_t size, const Box &region, JpegWay way,
                    const ImageSize &stated);
-    RgbView decode_with_libjpeg(const Job &job);
-    Rows start(JpegDecompressor &jpeg, const Job &job);
+    RgbView decode_with_libjpeg(const Cutout &cutout);
+    Rows start(JpegDecompressor &jpeg, const Cutout &cutout);
     void read_rows(JpegDecompressor &jpeg, const Rows &rows, const Box &region);
     RgbView convert_cmyk(const RgbView &in);
 };
@@ -116,31 +117,28 @@ void JpegDecoder::State::open(const uint8_t *data, size_t size, const Box &regio
     read_jpeg_layout(data, size, limits, layout);
     check_size(layout, stated);
     check_region(layout, region);
-    // More than one scan: each costs a visit of every pixel, so that their number has a limit.
+    // Each scan costs a visit of every pixel, so an image of several is checked against the limit.
     if (!layout.one_scan) read_jpeg_header(data, size, limits);
 }
 
-// The whole image where it has no runs to leave out.
-Job JpegDecoder::State::cut(const uint8_t *data, size_t size, const Box &region) {
-    Job job{data, size, region, widen_for_upsampling(layout, region)};
-    if (find_runs(job)) {
-        build_small_jpeg(layout, runs, data, job.window, small);
-        job.data = small.bytes.data();
-        job.size = small.bytes.size();
-        job.region = moved(job.region, small.covers);
-        job.window = moved(job.window, small.covers);
-    }
-    return job;
+// Gives the whole image if there are no runs to leave out.
+Cutout JpegDecoder::State::cut(const uint8_t *data, size_t size, const Box &region) {
+    const Cutout whole{data, size, region, widen_for_upsampling(layout, region)};
+    if (!find_runs(whole)) return whole;
+    build_small_jpeg(layout, runs, data, whole.window, small);
+    return {small.bytes.data(), small.bytes.size(), moved(whole.region, small.covers),
+            moved(whole.window, small.covers)};
 }
 
-// False also where the window takes all runs, so that there is nothing to leave out.
-bool JpegDecoder::State::find_runs(const Job &job) {
+// False also if the window takes all runs, so that there is nothing to leave out.
+bool JpegDecoder::State::find_runs(const Cutout &whole) {
     if (layout.restart_interval == 0) return false;
+    const Box &window = whole.window;
     const int run_width = layout.restart_interval * layout.mcu_width;
-    const int mcu_rows = (job.window.y1 - 1) / layout.mcu_height + 1;
-    const bool all_columns = job.window.x0 < run_width && layout.width - job.window.x1 < run_width;
-    if (all_columns && job.window.y0 < layout.mcu_height) return false;
-    return runs.find(layout, job.data, job.size, mcu_rows);
+    const int mcu_rows = (window.y1 - 1) / layout.mcu_height + 1;
+    const bool all_columns = window.x0 < run_width && layout.width - window.x1 < run_width;
+    if (all_columns && window.y0 < layout.mcu_height) return false;
+    return runs.find(layout, whole.data, whole.size, mcu_rows);
 }
 
 RgbView JpegDecoder::State::decode(const uint8_t *data, size_t size, const Box &region,
@@ -163,21 +161,21 @@ RgbView JpegDecoder::State::decode(const uint8_t *data, size_t size, const Box &
     return decode_with_libjpeg(cut(data, size, region));
 }
 
-RgbView JpegDecoder::State::decode_with_libjpeg(const Job &job) {
+RgbView JpegDecoder::State::decode_with_libjpeg(const Cutout &cutout) {
     JpegSource source;
     JpegDecompressor jpeg;
-    read_header(jpeg, source, job.data, job.size);
-    const Rows rows = start(jpeg, job);
-    read_rows(jpeg, rows, job.region);
+    read_header(jpeg, source, cutout.data, cutout.size);
+    const Rows rows = start(jpeg, cutout);
+    const Box &region = cutout.region;
+    read_rows(jpeg, rows, region);
     const RgbView view{
-        pixels.data() + ptrdiff_t{rows.channels} * (job.region.x0 - static_cast<int>(rows.x)),
-        ptrdiff_t{rows.channels} * rows.width, job.region.x1 - job.region.x0,
-        job.region.y1 - job.region.y0};
+        pixels.data() + ptrdiff_t{rows.channels} * (region.x0 - static_cast<int>(rows.x)),
+        ptrdiff_t{rows.channels} * rows.width, region.width(), region.height()};
     return rows.channels == 4 ? convert_cmyk(view) : view;
 }
 
-// Comes to the region's first row where libjpeg can skip what is before it.
-Rows JpegDecoder::State::start(JpegDecompressor &jpeg, const Job &job) {
+// Skips to the region's first row if libjpeg can.
+Rows JpegDecoder::State::start(JpegDecompressor &jpeg, const Cutout &cutout) {
     Rows rows;
     jpeg.call([&](jpeg_decompress_struct *info) {
         rows.channels = info->num_components == 4 ? 4 : 3;
@@ -185,15 +183,17 @@ Rows JpegDecoder::State::start(JpegDecompressor &jpeg, const Job &job) {
         jpeg_start_decompress(info);
         rows.width = info->output_width;
         if (may_smooth(info)) return;
-        rows.x = static_cast<JDIMENSION>(job.window.x0);
-        rows.width = static_cast<JDIMENSION>(job.window.x1 - job.window.x0);
-        jpeg_crop_scanline(info, &rows.x, &rows.width);
-        if (job.region.y0 > 0) jpeg_skip_scanlines(info, static_cast<JDIMENSION>(job.region.y0));
+        rows.x = static_cast<JDIMENSION>(cutout.window.x0);
+        rows.width = static_cast<JDIMENSION>(cutout.window.width());
+        jpeg_crop_scanline(info, &rows.x, &rows.width);  // moves x to the left, to an MCU
+        const auto above = static_cast<JDIMENSION>(cutout.region.y0);
+        if (above > 0) jpeg_skip_scanlines(info, above);
     });
     return rows;
 }
 
-// Reads the region's rows into `pixels`; rows before them go to the first one's place.
+// Reads the region's rows into `pixels`. Rows above it are read too where libjpeg could not skip them;
+// the first one of the region overwrites them.
 void JpegDecoder::State::read_rows(JpegDecompressor &jpeg, const Rows &rows, const Box &region) {
     const size_t stride = size_t{rows.width} * rows.channels;
     const auto first = static_cast<JDIMENSION>(region.y0);
@@ -234,8 +234,8 @@ void JpegDecoder::free() { state_ = std::make_unique<State>(state_->limits); }
 
 const SmallJpeg *JpegDecoder::cut(const uint8_t *data, size_t size, const Box &region) {
     state_->open(data, size, region, {});
-    const Job job = state_->cut(data, size, region);
-    return job.data == data ? nullptr : &state_->small;
+    const Cutout cutout = state_->cut(data, size, region);
+    return cutout.data == data ? nullptr : &state_->small;
 }
 
 }  // namespace fastdata

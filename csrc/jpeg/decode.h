@@ -1,31 +1,27 @@
-// A region of a JPEG as RGB pixels, decoding no more of it than that takes.
+// Decodes a region of a JPEG to RGB pixels, and no more of the file than that takes.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 
+#include "jpeg/error.h"
+#include "jpeg/region.h"
 #include "jpeg/runs.h"
-#include "jpeg/rgb_view.h"
 
 namespace fastdata {
 
-// All ways give the same pixels; the slower ones are there to compare with. Where coefficients are
-// absurd, ours gives on every processor what libjpeg-turbo gives on x86.
+// All ways give the same pixels; the slower ones exist to compare with. For absurd coefficients, our
+// decoder gives on every processor what libjpeg-turbo gives on x86.
 enum class JpegWay {
-    kFastest,    // our own decoder where it can, else kSmallJpeg
-    kPortable,   // the same with the kernels of any processor
-    kSmallJpeg,  // libjpeg-turbo, on a JPEG of the runs that the region needs
+    kFastest,    // our own decoder if it can, else kSmallJpeg
+    kPortable,   // the same with portable kernels
+    kSmallJpeg,  // libjpeg-turbo, on a JPEG of only those runs that the region needs
     kPlain,      // libjpeg-turbo on the whole image
 };
 
-struct ImageSize {
-    int64_t width = 0;  // both 0 where it is not known
-    int64_t height = 0;
-};
-
-// One thread's decoder. Its buffers are kept from call to call, and so are Huffman tables, which are
-// compared before they serve again; libjpeg's state never is.
+// One thread's decoder. It keeps its buffers from call to call, and Huffman tables, which it compares
+// before it uses them again. It never keeps libjpeg's state, which outlives errors (see codec.h).
 class JpegDecoder {
   public:
     explicit JpegDecoder(const JpegLimits &limits);
@@ -33,20 +29,20 @@ class JpegDecoder {
     JpegDecoder(const JpegDecoder &) = delete;
     JpegDecoder &operator=(const JpegDecoder &) = delete;
 
-    // The region's pixels as decoding the whole image with libjpeg-turbo's defaults (accurate
-    // integer DCT, fancy upsampling) gives them, to the bit; gray as three equal values, CMYK as
-    // Pillow converts it. What is damaged outside of the region may go unnoticed.
-    // Throws DecodeError, also for a region that is empty or reaches out of the image, and for an
-    // image of another size than the one stated.
+    // Returns the same pixels, to the bit, as decoding the whole image with libjpeg-turbo's defaults
+    // (accurate integer DCT, fancy upsampling); gray as three equal values, CMYK as Pillow converts
+    // it. Damage outside the region may go unnoticed.
+    // Throws DecodeError, also if the region is empty or reaches beyond the image, or if the image
+    // has another size than the one stated.
     RgbView decode_region(const uint8_t *data, size_t size, const Box &region,
                           JpegWay way = JpegWay::kFastest, const ImageSize &stated = {});
 
-    // Gives the memory of its buffers back.
+    // Frees its buffers.
     void free();
 
-    // A JPEG of the restart runs that the region needs, for other decoders; null where the image
-    // has no such runs, or none that could be left out. It lasts until the decoder's next call.
-    // Throws DecodeError as decode_region does, but reads no coded data.
+    // Returns a JPEG of the restart runs that the region needs, for other decoders; null if the image
+    // has no such runs, or none that could be left out. Valid until the decoder's next call. Throws
+    // DecodeError as decode_region does, but does not look at coded data.
     const SmallJpeg *cut(const uint8_t *data, size_t size, const Box &region);
 
   private:

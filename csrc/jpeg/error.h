@@ -1,4 +1,4 @@
-// The one error that what decodes may end in.
+// The one error in which decoding may end.
 #pragma once
 
 #include <cstdio>
@@ -12,8 +12,8 @@ class DecodeError : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// Throws it with a message that printf would print. Without arguments nothing in it is replaced:
-// Clang wants no format there.
+// Throws it, with a message formatted as by printf. A message without arguments is taken literally:
+// Clang warns of a format string that is not a constant.
 template <typename... Args>
 [[noreturn]] void fail(const char *format, Args... args) {
     if constexpr (sizeof...(Args) == 0) {

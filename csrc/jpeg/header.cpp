@@ -3,7 +3,7 @@
 #include <array>
 #include <utility>
 
-#include "jpeg/segments.h"
+#include "jpeg/error.h"
 
 namespace fastdata {
 namespace {
@@ -40,7 +40,9 @@ JpegHeader read_jpeg_header(const uint8_t *data, size_t size, const JpegLimits &
     JpegFrame frame;
     JpegHeader header;
     int restart_interval = 0;
-    bool one_scan = false;  // which, Huffman-coded, tells by itself whether it is whole
+    // Decoding a single Huffman-coded scan notices when data are missing, so an image of one needs no
+    // end-of-image marker to prove that it is whole.
+    bool one_scan = false;
     for (;;) {
         const Segment segment = segments.next();
         if (segment.marker == kCut && !one_scan) {
@@ -65,7 +67,7 @@ JpegHeader read_jpeg_header(const uint8_t *data, size_t size, const JpegLimits &
             if (header.scans > limits.max_scans) {
                 fail("JPEG with more than %d scans, over the limit", limits.max_scans);
             }
-            segments.pass_coded_data();
+            segments.skip_coded_data();
         }
     }
     if (!header.scans) fail("damaged JPEG: it ends before its first scan");

@@ -4,7 +4,6 @@
 #include <iterator>
 #include <numeric>
 
-#include "jpeg/bits.h"
 
 namespace fastdata {
 
@@ -25,16 +24,16 @@ bool HuffmanLookup::build(const uint8_t *counts, const uint8_t *symbols, bool is
             if (is_dc && symbol > 15) return false;
             if (length > kBits) continue;
             if (code >> length) return false;
-            const int passes = entry::passes_of(symbol, is_dc), size = symbol & 15;
+            const int advance = entry::advance_of(symbol, is_dc), size = symbol & 15;
             const int rest = kBits - length;
             uint32_t *to = entry_ + (size_t{code} << rest);
             if (size > rest) {
-                std::fill_n(to, 1 << rest, entry::pack(length, passes, size) | entry::kMore);
+                std::fill_n(to, 1 << rest, entry::pack(length, advance, size) | entry::kMore);
                 continue;
             }
             for (uint32_t bits = 0; bits < 1u << size; ++bits, to += 1 << (rest - size)) {
                 std::fill_n(to, 1 << (rest - size),
-                            entry::pack(length + size, passes, extend_value(bits, size)));
+                            entry::pack(length + size, advance, extend_value(bits, size)));
             }
         }
         if (code > 1u << length) return false;
@@ -57,7 +56,7 @@ uint32_t HuffmanLookup::find_long(uint32_t pattern) const {
     while (pattern >= limit_[length]) ++length;
     if (length > 16) return entry::kNone;
     const int symbol = symbol_[static_cast<int>(pattern >> (16 - length)) + offset_[length]];
-    return entry::pack(length, entry::passes_of(symbol, is_dc_), symbol & 15) | entry::kMore;
+    return entry::pack(length, entry::advance_of(symbol, is_dc_), symbol & 15) | entry::kMore;
 }
 
 }  // namespace fastdata

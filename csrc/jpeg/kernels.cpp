@@ -4,14 +4,12 @@
 #include <array>
 #include <cstring>
 
-#include "jpeg/kernels_avx2.h"
-
 namespace fastdata {
 namespace {
 
 using Block16 = std::array<int16_t, 64>;
 
-// What vector instructions for 16 bits do with results that do not fit.
+// What 16-bit vector instructions do with results that do not fit.
 inline int16_t wrap16(int value) { return static_cast<int16_t>(static_cast<uint16_t>(value)); }
 
 inline int16_t saturate16(int value) {
@@ -20,16 +18,16 @@ inline int16_t saturate16(int value) {
 
 inline uint8_t saturate8(int value) { return static_cast<uint8_t>(std::clamp(value, 0, 255)); }
 
-// What a sum of products has left above the point. After the second pass that always fits.
+// The part of a sum of products that is above the point. After the second pass it always fits.
 template <int kShift>
 inline int16_t descale(int sum) {
     const int value = sum >> kShift;
     return kShift < 16 ? saturate16(value) : static_cast<int16_t>(value);
 }
 
-// Transforms all columns. Sums of two inputs wrap at 16 bits. No sum of products exceeds 32 bits
-// then, whatever the inputs: the factors of an output, without their signs, sum to 64570 or less,
-// and 32768 times that leaves room for the half.
+// Transforms all columns. Sums of two inputs wrap at 16 bits, so no sum of products exceeds 32 bits
+// whatever the inputs are: the magnitudes of an output's factors sum to 64570 or less, and 32768 times
+// that leaves room for the half.
 template <int kShift>
 inline void transform_columns(const Block16 &in, Block16 &out) {
     constexpr int kHalf = 1 << (kShift - 1);
@@ -82,8 +80,8 @@ inline Row16 interleave_high(Row16 a, Row16 b) {
 }
 #endif
 
-// Row i is to hold column i. Each step pairs the rows i and i + 4: three of them bring the three
-// bits of a value's row to its column and the other way round.
+// Transposes in three steps. Each interleaves the rows i and i + 4, which moves one bit of a value's
+// row number to its column number, and one the other way.
 inline void transpose(const Block16 &in, Block16 &out) {
     std::array<Row16, 8> a, b;
     std::memcpy(a.data(), in.data(), sizeof in);
@@ -109,8 +107,8 @@ void idct(const int16_t *block, const uint16_t *table, int coded, uint8_t *out, 
         a[i] = static_cast<int16_t>(
             static_cast<uint16_t>(static_cast<uint32_t>(block[i]) * table[i]));
     }
-    // Where only the first row has coefficients, libjpeg-turbo skips the first pass. Values too
-    // large then wrap rather than saturate.
+    // If only the first row has coefficients, libjpeg-turbo skips the first pass. Values that are too
+    // large then wrap instead of saturating.
     int16_t below = 0;
     for (int i = 8; i < 64; ++i) below |= block[i];
     if (below) {
@@ -152,17 +150,18 @@ void upsample_h2v2(const uint8_t *near, const uint8_t *far, int count, uint8_t *
     }
 }
 
-// Pixels of which the colours are kept apart before they are interleaved.
+// How many pixels are converted before they are interleaved: enough to vectorise, few enough for the
+// nearest cache.
 constexpr int kBlock = 64;
 
-// One block of `size` pixels. Only the last loop, which moves bytes, does not vectorise everywhere.
+// Only the last loop, which interleaves, does not vectorise with every compiler.
 inline void convert_pixels(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, int size,
                            uint8_t *out) {
     constexpr int kHalf = 1 << 15;
     std::array<uint8_t, kBlock> red, green, blue;
     for (int i = 0; i < size; ++i) {
-        // Whole parts of the factors apart, so that 16 bits hold the rest: 1.402, 1.772, and
-        // -0.34414 and -0.71414.
+        // The factors are 1.402, 1.772, -0.34414 and -0.71414. Their whole parts are added apart, so
+        // that 16 bits hold the rest.
         const int16_t b = static_cast<int16_t>(cb[i] - 128), r = static_cast<int16_t>(cr[i] - 128);
         red[i] = saturate8(y[i] + r + ((26345 * r + kHalf) >> 16));
         blue[i] = saturate8(y[i] + 2 * b + ((-14942 * b + kHalf) >> 16));

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "jpeg/error.h"
+
 namespace fastdata {
 namespace {
 
@@ -29,7 +31,7 @@ class LayoutReader {
     }
 
   private:
-    // Neighbours become one range, so that copying them is one call.
+    // Merges adjacent segments, so that copying them takes one call.
     void keep(size_t begin, size_t end) {
         auto &needed = layout_.needed;
         if (!needed.empty() && needed.back().end == begin) {
@@ -39,7 +41,7 @@ class LayoutReader {
         }
     }
 
-    // Returns whether the pixels depend on the segment.
+    // Returns whether pixels depend on the segment.
     bool read(const Segment &segment) {
         switch (segment.marker) {
             case kDht: note_huffman(segment); return true;
@@ -67,7 +69,7 @@ class LayoutReader {
         return segment.bytes() >= bytes && std::memcmp(data_ + segment.body, text, 5) == 0;
     }
 
-    // Both note only which tables there are; libjpeg checks what they hold.
+    // These two only note which tables there are; libjpeg checks their contents.
     void note_huffman(const Segment &segment) {
         for (size_t at = segment.body; segment.end - at >= 17;) {
             const int index = data_[at];

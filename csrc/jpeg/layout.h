@@ -17,8 +17,8 @@ struct ByteRange {
 };
 
 struct JpegLayout : JpegFrame {
-    bool one_scan = false;     // Huffman-coded, of every component and so of every pixel
-    bool own_tables = false;   // every table that the scan uses is defined before it
+    bool one_scan = false;     // the first scan is sequential and holds every component
+    bool own_tables = false;   // and every table that it uses is defined before it
     int restart_interval = 0;  // MCUs, 0 for none
     int mcu_width = 0;         // pixels
     int mcu_height = 0;
@@ -26,11 +26,11 @@ struct JpegLayout : JpegFrame {
     int mcu_rows = 0;
     size_t size_field = 0;     // offset of the frame's height, which its width follows
     size_t coded = 0;          // offset of the first scan's entropy-coded data
-    std::vector<ByteRange> needed;  // segments before it without which pixels would differ
+    std::vector<ByteRange> needed;  // segments before that on which the pixels depend
 };
 
-// Reads the segments up to the first scan's data into `layout`, whose memory it reuses.
-// Throws DecodeError for what read_jpeg_header refuses in them.
+// Reads the segments up to the first scan's data into `layout`, whose memory it reuses. Throws
+// DecodeError for what read_jpeg_header refuses in them.
 void read_jpeg_layout(const uint8_t *data, size_t size, const JpegLimits &limits,
                       JpegLayout &layout);
 

@@ -6,9 +6,9 @@
 namespace fastdata {
 namespace {
 
-constexpr int kMinWidth = 8;
+constexpr int kMinWidth = 8;  // pixels; see widen_for_upsampling
 
-// The next marker at or after `at`, or `size`: the offset of a 0xff which no 0x00 follows.
+// Returns the offset of the next marker at or after `at`, a 0xff that no 0x00 follows; else `size`.
 size_t find_marker(const uint8_t *data, size_t at, size_t size) {
     while (at + 1 < size) {
         const void *found = std::memchr(data + at, 0xFF, size - 1 - at);
@@ -40,10 +40,10 @@ Box widen_for_upsampling(const JpegLayout &layout, const Box &box) {
 bool RunIndex::find(const JpegLayout &layout, const uint8_t *data, size_t size, int mcu_rows) {
     const int interval = layout.restart_interval;
     if (!layout.one_scan || interval == 0 || layout.mcus_per_row % interval != 0) return false;
-    if (size > UINT32_MAX) return false;
+    if (size > UINT32_MAX) return false;  // starts_ has 32 bits each
     interval_ = interval;
     columns_ = layout.mcus_per_row / interval;
-    const size_t wanted = size_t(columns_) * std::min(mcu_rows, layout.mcu_rows);
+    const size_t wanted = static_cast<size_t>(columns_) * std::min(mcu_rows, layout.mcu_rows);
     const bool all = mcu_rows >= layout.mcu_rows;
     starts_.clear();
     starts_.push_back(static_cast<uint32_t>(layout.coded));
@@ -53,7 +53,7 @@ bool RunIndex::find(const JpegLayout &layout, const uint8_t *data, size_t size, 
         if (at == size) return false;
         const int marker = data[at + 1];
         const bool last = all && run + 1 == wanted;
-        if (last ? marker == 0xFF || (marker & 0xF8) == 0xD0 : marker != int(0xD0 + run % 8)) {
+        if (last ? marker == 0xFF || (marker & 0xF8) == kRst0 : marker != static_cast<int>(kRst0 + run % 8)) {
             return false;
         }
         at += 2;
@@ -94,11 +94,11 @@ void build_small_jpeg(const JpegLayout &layout, const RunIndex &runs, const uint
         for (int column = first; column <= last; ++column) {
             uint8_t *marker = out + (runs.end(row, column) - begin);
             marker[0] = 0xFF;
-            marker[1] = static_cast<uint8_t>(0xD0 + number++ % 8);
+            marker[1] = static_cast<uint8_t>(kRst0 + number++ % 8);
         }
         out += runs.end(row, last) + 2 - begin;
     }
-    out[-1] = 0xD9;
+    out[-1] = kEoi;  // in place of the last restart marker
 }
 
 }  // namespace fastdata

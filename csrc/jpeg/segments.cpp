@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "jpeg/error.h"
+
 namespace fastdata {
 namespace {
 
@@ -10,7 +12,7 @@ int u16(const uint8_t *at) { return at[0] << 8 | at[1]; }
 
 bool is_restart(int marker) { return marker >= kRst0 && marker <= kRst7; }
 
-// Whether nothing in the segment is needed to find pixels, so that libjpeg minds no length.
+// Decoding needs nothing in these segments, so libjpeg does not mind a wrong length either.
 bool is_ignored(int marker) {
     return marker == kDnl || marker == kCom || (marker >= kApp0 && marker <= kApp15);
 }
@@ -34,7 +36,7 @@ void check_pixels(int width, int height, const JpegLimits &limits) {
     }
 }
 
-// libjpeg-turbo reads the coefficients of others, but makes no pixels of them.
+// libjpeg-turbo reads the coefficients of images with other factors, but cannot make pixels of them.
 void check_sampling(const JpegFrame &frame) {
     for (int i = 0; i < frame.components; ++i) {
         const JpegComponent &c = frame.component[i];
@@ -54,11 +56,11 @@ SegmentReader::SegmentReader(const uint8_t *data, size_t size, const JpegLimits 
     }
 }
 
-// The marker that comes next, past any number of 0xff; at_ is then behind it.
+// Finds the next marker, which any number of 0xff may precede, and moves at_ past it.
 int SegmentReader::next_marker() {
     bool stray = false;
     int marker = 0;
-    while (marker == 0) {  // 0xff00 is no marker
+    while (marker == 0) {  // 0xff00 is a stuffed data byte, not a marker
         const void *found = at_ < size_ ? std::memchr(data_ + at_, 0xFF, size_ - at_) : nullptr;
         const size_t from = at_;
         at_ = found ? static_cast<size_t>(static_cast<const uint8_t *>(found) - data_) : size_;
@@ -97,9 +99,9 @@ Segment SegmentReader::next() {
     return segment;
 }
 
-// In it 0xff00 is a data byte, 0xffd0 to 0xffd7 restart it, and a run of 0xff is padding before
-// whatever follows the run.
-void SegmentReader::pass_coded_data() {
+// In coded data 0xff00 is a data byte, 0xffd0 to 0xffd7 are restart markers, and a run of 0xff is
+// padding before whatever follows the run.
+void SegmentReader::skip_coded_data() {
     for (;; ++at_) {
         const void *found = at_ < size_ ? std::memchr(data_ + at_, 0xFF, size_ - at_) : nullptr;
         at_ = found ? static_cast<size_t>(static_cast<const uint8_t *>(found) - data_) : size_;

@@ -1,16 +1,27 @@
-// A JPEG's marker segments one after the other, and the checks of frame and scan headers.
+// The marker segments of a JPEG, one after another, and the checks of its frame and scan headers.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "jpeg/header.h"
-
 namespace fastdata {
 
+// Set by fastdata's Python side, which says why each has its value.
+struct JpegLimits {
+    int64_t max_pixels;
+    int max_scans;
+    int max_segments;
+};
+
+inline bool operator==(const JpegLimits &a, const JpegLimits &b) {
+    return a.max_pixels == b.max_pixels && a.max_scans == b.max_scans &&
+           a.max_segments == b.max_segments;
+}
+
 enum Marker : int {
-    kCut = -1,  // none: the bytes end, or the segment reaches beyond them
+    kCut = -1,  // no marker: the bytes end here, or in the middle of the segment
     kTem = 0x01,
+    kSof0 = 0xC0,
     kDht = 0xC4,
     kDac = 0xCC,
     kRst0 = 0xD0,
@@ -36,21 +47,21 @@ struct Segment {
     size_t bytes() const { return end - body; }
 };
 
-// Finds segments as libjpeg does: bytes that belong to none are passed, and so are markers that
-// stand alone. What libjpeg reads past without an error is no error here.
+// Finds segments as libjpeg does: it skips bytes that belong to none, and markers that stand alone.
+// What libjpeg reads past without an error is no error here, since such files are in use.
 class SegmentReader {
   public:
-    // Throws DecodeError where the bytes do not begin as a JPEG.
+    // Throws DecodeError if the bytes do not begin as a JPEG.
     SegmentReader(const uint8_t *data, size_t size, const JpegLimits &limits);
 
-    // The next segment, or kEoi or kCut. Throws DecodeError for more segments than there may be,
-    // and for one that no decoder knows or whose length makes no sense.
+    // The next segment, or kEoi or kCut. Throws DecodeError for more segments than the limit, and for
+    // one that no decoder knows or whose length makes no sense.
     Segment next();
 
-    // After a scan's header: passes its coded data.
-    void pass_coded_data();
+    // Call after a scan's header: skips its coded data.
+    void skip_coded_data();
 
-    // How many times bytes were passed that belong to nothing.
+    // How often bytes were skipped that belong to nothing.
     int strays() const { return strays_; }
 
   private:
@@ -74,7 +85,7 @@ struct JpegComponent {
 struct JpegFrame {
     int width = 0;
     int height = 0;
-    int components = 0;  // 0 where there was no frame header yet
+    int components = 0;  // 0 until a frame header was read
     JpegComponent component[4];
     int max_h = 1;  // of the components' factors
     int max_v = 1;
@@ -86,11 +97,11 @@ struct JpegFrame {
 
 bool is_frame(int marker);
 
-// Reads a frame header into `frame`, which must be the first. Throws DecodeError.
+// Reads a frame header into `frame`, which must not hold one yet. Throws DecodeError.
 void read_frame(const uint8_t *data, const Segment &segment, const JpegLimits &limits,
                 JpegFrame &frame);
 
-// How many components a scan has. Throws DecodeError.
+// Returns a scan's number of components. Throws DecodeError.
 int read_scan_components(const uint8_t *data, const Segment &segment, const JpegFrame &frame);
 
 int read_restart_interval(const uint8_t *data, const Segment &segment);

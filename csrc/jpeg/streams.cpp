@@ -1,19 +1,17 @@
 #include "jpeg/streams.h"
 
-#include "jpeg/zigzag.h"
-
 namespace fastdata {
 namespace {
 
 #define FASTDATA_INLINE inline __attribute__((always_inline))
 
-constexpr int kSymbols = 56 / HuffmanLookup::kBits;  // that one refill serves
-static_assert(kSymbols == 5, "the pragmas below say so, too");
+constexpr int kSymbols = 56 / HuffmanLookup::kBits;  // per refill
+static_assert(kSymbols == 5, "the pragmas below repeat it");
 
 enum class Step { kNext, kRefill, kEnd, kBad };
 
-// Natural position of the coefficient before the k-th in zigzag order; what lies behind the last
-// goes to the last, as in libjpeg, which that way survives damaged data.
+// Natural position of the coefficient before the k-th in zigzag order. Positions past the last, which
+// only damaged data reach, map to the last as in libjpeg, so that no write needs a check.
 struct Order {
     uint8_t before[64 + entry::kEndOfBlock];
     constexpr Order() : before() {
@@ -23,26 +21,26 @@ struct Order {
 };
 constexpr Order kOrder;
 
-// A part that is being decoded. The first four are for the innermost loop, and in registers as far
-// as there are any.
+// A part that is being decoded. The innermost loop uses the first four members, which the compiler
+// keeps in registers as far as it has any: state of two lanes at a time is why there are few.
 struct Lane {
     BitPlace in;
     const HuffmanLookup *ac = nullptr;
-    size_t k = 0;  // of the block's coefficient that comes next
+    size_t k = 0;  // zigzag position of the block's next coefficient
     int16_t *block = nullptr;
 
     const StreamPart *part = nullptr;
-    const McuCodes::Block *code = nullptr;  // of the next block
+    const McuCodes::Block *code = nullptr;  // tables of the next block
     uint8_t *coded = nullptr;
     const uint8_t *cap = nullptr;
 
     FASTDATA_INLINE void take(uint32_t found) {
         in.drop(found);
-        k += entry::passes(found);
+        k += entry::advance(found);
         block[kOrder.before[k]] = static_cast<int16_t>(found >> 16);
     }
 
-    // False where there is no such code.
+    // False if there is no such code.
     FASTDATA_INLINE bool take_more(uint32_t found) {
         in.refill(cap);
         found = in.take_more(*ac, found);
@@ -76,7 +74,7 @@ struct Lane {
         return true;
     }
 
-    // Leaves behind how far the stream was read, which tells whether it had ended.
+    // Stores how far the stream was read: the caller tells missing data from a bad code by it.
     bool fail() const {
         part->stream->place = in;
         return false;
@@ -92,7 +90,7 @@ struct Lane {
         return false;
     }
 
-    // Goes on by one symbol.
+    // Decodes one symbol.
     FASTDATA_INLINE Step step(const McuCodes &codes) {
         const uint32_t found = in.look(*ac);
         const bool more = found & entry::kMore;

@@ -2,115 +2,42 @@
 
 #include <algorithm>
 #include <cstring>
+#include <initializer_list>
 
-#include "jpeg/coded.h"
-#include "jpeg/codes.h"
+#include "jpeg/code_table.h"
+#include "jpeg/huffman.h"
+#include "jpeg/scan.h"
+#include "jpeg/segments.h"
 #include "jpeg/streams.h"
-#include "jpeg/zigzag.h"
 
 namespace fastdata {
 namespace {
 
 constexpr int kMaxAcBits = 10, kMaxDcBits = 11;  // ITU-T T.81, F.1.2, for 8-bit samples
 
-// Codes made for how often each symbol comes (ITU-T T.81, Annex K.2), of at most 16 bits.
-struct CodeTable {
-    uint8_t lengths[17] = {};  // number of codes of each length
-    uint8_t symbols[256];      // in the order of their codes
-
-    // Sets for each of 256 symbols its code, and in the low eight bits the length of that.
-    void build(const uint32_t *counts, uint32_t *code) {
-        uint64_t weight[257];
-        int size[257] = {}, next[257];
-        std::copy(counts, counts + 256, weight);
-        weight[256] = 1;  // a code of its own, so that none consists of ones alone
-        std::fill(std::begin(next), std::end(next), -1);
-        int left[257], trees = 0;
-        for (int i = 0; i <= 256; ++i) {
-            if (weight[i]) left[trees++] = i;
-        }
-        while (trees > 1) {
-            // the two lightest, of equal ones the last, so that the code set aside is a long one
-            int first = 0, second = -1;
-            for (int t = 1; t < trees; ++t) {
-                if (weight[left[t]] <= weight[left[first]]) {
-                    second = first;
-                    first = t;
-                } else if (second < 0 || weight[left[t]] <= weight[left[second]]) {
-                    second = t;
-                }
-            }
-            const int low = left[first], other = left[second];
-            weight[low] += weight[other];
-            std::copy(left + second + 1, left + trees, left + second);
-            --trees;
-            int i = low;
-            for (++size[i]; next[i] >= 0; ++size[i]) i = next[i];
-            next[i] = other;
-            for (i = other; i >= 0; i = next[i]) ++size[i];
-        }
-        int of_size[258] = {};
-        for (int s : size) ++of_size[s];
-        of_size[0] = 0;
-        for (int i = 257; i > 16; --i) {  // codes that are too long move up in pairs
-            while (of_size[i] > 0) {
-                int j = i - 2;
-                while (of_size[j] == 0) --j;
-                of_size[i] -= 2;
-                ++of_size[i - 1];
-                of_size[j + 1] += 2;
-                --of_size[j];
-            }
-        }
-        int longest = 16;
-        while (longest > 0 && of_size[longest] == 0) --longest;
-        if (longest > 0) --of_size[longest];  // the code that was set aside
-        int filled = 0;
-        for (int s = 1; s <= 256; ++s) {
-            for (int symbol = 0; symbol < 256; ++symbol) {
-                if (size[symbol] == s) symbols[filled++] = static_cast<uint8_t>(symbol);
-            }
-        }
-        int index = 0;
-        uint32_t next_code = 0;
-        for (int bits = 1; bits <= 16; ++bits, next_code <<= 1) {
-            lengths[bits] = static_cast<uint8_t>(of_size[bits]);
-            for (int i = 0; i < of_size[bits]; ++i, ++next_code) {
-                const uint8_t symbol = symbols[index++];
-                code[symbol] = next_code << 8 | static_cast<uint32_t>(bits);
-            }
-        }
-    }
-
-    int codes() const {
-        int sum = 0;
-        for (int bits = 1; bits <= 16; ++bits) sum += lengths[bits];
-        return sum;
-    }
-};
-
-// Writes bits, each byte of ones followed by a zero byte.
+// Writes bits, and a zero byte after each byte of ones, as the format demands.
 class BitWriter {
   public:
     explicit BitWriter(uint8_t *out) : out_(out) {}
 
-    // At most 27 bits.
+    // At most 27 bits: a code of 16 with a value of 11. With up to 31 waiting, 64 hold both.
     void put(uint32_t bits, int count) {
         bits_ = bits_ << count | bits;
         count_ += count;
         if (count_ >= 32) write_word();
     }
 
-    // Fills the last byte with ones; the next bits begin a byte.
+    // Fills the last byte with ones, so that the next bits begin a byte.
     uint8_t *finish() {
         if (count_ % 8) put((1u << (8 - count_ % 8)) - 1, 8 - count_ % 8);
         while (count_ > 0) write_byte(static_cast<uint8_t>(bits_ >> (count_ -= 8)));
         return out_;
     }
 
-    void marker(uint8_t code) {
+    // The marker after a run, which finish() must have ended.
+    void restart(size_t run) {
         *out_++ = 0xFF;
-        *out_++ = code;
+        *out_++ = static_cast<uint8_t>(kRst0 + run % 8);
     }
 
   private:
@@ -122,6 +49,8 @@ class BitWriter {
     void write_word() {
         count_ -= 32;
         const auto word = static_cast<uint32_t>(bits_ >> count_);
+        // The top bit of a byte is set and adding one clears it: only a byte of ones does that, or one
+        // that a neighbour's carry reaches, which then takes the slow way for nothing.
         const bool has_ones = (word & 0x80808080u & ~(word + 0x01010101u)) != 0;
         if (has_ones) {
             for (int shift = 24; shift >= 0; shift -= 8) {
@@ -139,14 +68,17 @@ class BitWriter {
     int count_ = 0;
 };
 
-// Of the codes that are written, luma and chroma have a table each, DC and AC beside each other.
+// Luma and chroma are written with codes of their own. The number of a table is even for DC, and the
+// odd one after it is for AC.
+constexpr int kTables = 4;
 uint32_t table_of(int component) { return component == 1 || component == 2 ? 2 : 0; }
 
-// A block as it is written: a symbol stands in the bits from 16 on, above it the table, plus one
-// for AC, and below it the value's bits, whose number is in the symbol's low four bits.
+// Notes the symbols of a block as they are going to be written, one in 32 bits: the table's number
+// from bit 24 on, the symbol from bit 16 on, and below it the value's bits, as many as the symbol's
+// low four bits say.
 class SymbolWriter {
   public:
-    // `counts` counts what is in the upper half; `previous` is what the DC is a difference to.
+    // `counts` is indexed by the upper half; `previous` is the value that DC is a difference to.
     SymbolWriter(uint32_t table, uint32_t *out, uint32_t *counts, int previous)
         : out_(out), counts_(counts), table_(table << 24), previous_(previous) {}
 
@@ -156,14 +88,14 @@ class SymbolWriter {
         table_ += 1u << 24;
     }
 
-    // An entry of `run` zeros and the k-th coefficient.
+    // `run` zeros and then the k-th coefficient.
     void ac(int k, int run, int value) {
         if (value != 0) {
             if (k < 64) put(run, value);
         } else if (k < 63) {
             put_symbol(0xF0, 0);  // sixteen zeros
         } else {
-            // zeros up to the end need no counting
+            // An end of block covers zeros that the file spelled out before it.
             for (; out_[-1] == (table_ | 0xF00000); --out_) --counts_[table_ >> 16 | 0xF0];
             put_symbol(0, 0);
         }
@@ -188,15 +120,15 @@ class SymbolWriter {
 
     uint32_t *out_;
     uint32_t *counts_;
-    uint32_t table_;  // in its place
+    uint32_t table_;  // shifted to its bits
     int previous_;
 };
 
-constexpr size_t kMaxSymbols = 65;  // of a block
+constexpr size_t kMaxSymbols = 65;  // in a block
 
-// Reads the stream's next block and writes it to `out`, where kMaxSymbols must fit. Returns the end
-// of what it wrote. A coefficient after the last, for which libjpeg knows a place, is not written
-// but noted. Throws DecodeError for a code that does not exist.
+// Reads the stream's next block and notes its symbols in `out`, which must have room for kMaxSymbols.
+// Returns the end of what it wrote. Sets `too_many` for a coefficient past the 63rd, for which only
+// libjpeg finds a place. Throws DecodeError for a code that does not exist.
 uint32_t *read_symbols(RunStream &stream, const McuCodes::Block &block, uint32_t *out,
                        uint32_t *counts, int &previous, bool &too_many) {
     SymbolWriter writer(table_of(block.component), out, counts, previous);
@@ -218,9 +150,9 @@ uint32_t *read_symbols(RunStream &stream, const McuCodes::Block &block, uint32_t
     while (k <= 63) {
         const uint32_t found = take(*block.ac, value);
         if (found == entry::kNone) throw_corrupt("bad Huffman code");
-        const auto passes = static_cast<int>(entry::passes(found));
-        k += passes;
-        writer.ac(k - 1, passes - 1, value);
+        const auto advance = static_cast<int>(entry::advance(found));
+        k += advance;
+        writer.ac(k - 1, advance - 1, value);
     }
     if (k > 64 && value != 0) too_many = true;
     stream.place = in;
@@ -228,7 +160,7 @@ uint32_t *read_symbols(RunStream &stream, const McuCodes::Block &block, uint32_t
     return writer.end();
 }
 
-constexpr size_t kKept = size_t{128} << 20;  // bytes that a thread keeps from image to image
+constexpr size_t kKept = size_t{128} << 20;  // bytes of a buffer that a thread keeps for the next image
 
 thread_local std::vector<uint8_t> thread_run;
 thread_local std::vector<uint32_t> thread_symbols;
@@ -265,14 +197,14 @@ class Recoder {
     CodedRuns coded_;
     bool left_over_ = false;
     ScanCodes source_;
-    // Kept by the thread: fresh pages for every image would cost a tenth of the time.
+    // The thread's: fresh pages for every image would take a tenth of the time.
     std::vector<uint8_t> &run_;
     std::vector<uint32_t> &symbols_;
-    std::vector<size_t> ends_;  // of each run that is written, within symbols_
-    // DC and AC of tables 0, then of tables 1.
-    uint32_t counts_[4 * 256] = {};
-    CodeTable tables_[4];
-    uint32_t codes_[4 * 256] = {};
+    std::vector<size_t> ends_;  // of the runs to write, within symbols_
+    // By table number and symbol.
+    uint32_t counts_[kTables * 256] = {};
+    uint32_t codes_[kTables * 256] = {};  // as CodeTable::build sets them
+    CodeTable tables_[kTables];
 };
 
 bool Recoder::prepare() {
@@ -287,7 +219,7 @@ Recoded Recoder::read(int interval) {
     const int64_t mcus = int64_t{layout_.mcus_per_row} * layout_.mcu_rows;
     const int64_t source_interval = layout_.restart_interval ? layout_.restart_interval : mcus;
     coded_.start(data_, size_, layout_.coded, (mcus - 1) / source_interval + 1);
-    // about two to a byte, and no more than coefficients, however long the file is beside its scan
+    // Two to a byte are typical; never more than coefficients, however much else the file holds.
     const size_t most = static_cast<size_t>(mcus) * source_.mcu().blocks * DCTSIZE2;
     const size_t guess = std::min(2 * (size_ - layout_.coded), most);
     if (symbols_.size() < guess) symbols_.resize(guess);
@@ -300,7 +232,7 @@ Recoded Recoder::read(int interval) {
         if (mcu == run_end) {
             if (mcu > 0 && stream.has_more()) left_over_ = true;
             run_end = std::min(mcu + source_interval, mcus);
-            uint8_t *end = coded_.pass(run_.data());
+            uint8_t *end = coded_.take(run_.data());
             std::memset(end, 0, BitPlace::kPadding);
             stream.start(run_.data(), static_cast<size_t>(end - run_.data()));
         }
@@ -325,7 +257,7 @@ Recoded Recoder::read(int interval) {
         return Recoded::kNotThisWay;
     }
     ends_.push_back(static_cast<size_t>(out - symbols_.data()));
-    for (int i = 0; i < 4 * 256; ++i) {
+    for (int i = 0; i < kTables * 256; ++i) {
         const bool ac = (i / 256) % 2;
         if (counts_[i] && (ac ? (i & 15) > kMaxAcBits : (i & 255) > kMaxDcBits)) {
             return Recoded::kCoefficientRange;
@@ -334,67 +266,73 @@ Recoded Recoder::read(int interval) {
     return Recoded::kDone;
 }
 
-void put_segment(std::vector<uint8_t> &out, uint8_t marker, const std::vector<uint8_t> &content) {
-    const size_t length = content.size() + 2;
-    out.insert(out.end(), {0xFF, marker, uint8_t(length >> 8), uint8_t(length)});
-    out.insert(out.end(), content.begin(), content.end());
+void append(std::vector<uint8_t> &out, std::initializer_list<int> bytes) {
+    for (int byte : bytes) out.push_back(static_cast<uint8_t>(byte));
+}
+
+void append_segment(std::vector<uint8_t> &out, Marker marker, const std::vector<uint8_t> &body) {
+    const auto length = static_cast<int>(body.size() + 2);
+    append(out, {0xFF, marker, length >> 8, length});
+    out.insert(out.end(), body.begin(), body.end());
 }
 
 void Recoder::write_headers(int interval, std::vector<uint8_t> &out) const {
-    bool written[4] = {};
+    std::vector<uint8_t> body;
+    bool written[NUM_QUANT_TBLS] = {};
     for (int c = 0; c < info_->num_components; ++c) {
         const int number = info_->comp_info[c].quant_tbl_no;
         if (written[number]) continue;
         written[number] = true;
-        std::vector<uint8_t> table{uint8_t(number)};
-        for (uint8_t at : kZigzag.at) {
-            table.push_back(uint8_t(info_->quant_tbl_ptrs[number]->quantval[at]));
-        }
-        put_segment(out, 0xDB, table);
+        body.clear();
+        append(body, {number});
+        for (uint8_t at : kZigzag.at) append(body, {info_->quant_tbl_ptrs[number]->quantval[at]});
+        append_segment(out, kDqt, body);
     }
-    std::vector<uint8_t> frame{8, uint8_t(layout_.height >> 8), uint8_t(layout_.height),
-                               uint8_t(layout_.width >> 8), uint8_t(layout_.width),
-                               uint8_t(info_->num_components)};
+    body.clear();
+    append(body, {8, layout_.height >> 8, layout_.height, layout_.width >> 8, layout_.width,
+                  info_->num_components});
     for (int c = 0; c < info_->num_components; ++c) {
         const jpeg_component_info &component = info_->comp_info[c];
-        frame.insert(frame.end(),
-                     {uint8_t(component.component_id),
-                      uint8_t(component.h_samp_factor << 4 | component.v_samp_factor),
-                      uint8_t(component.quant_tbl_no)});
+        append(body, {component.component_id,
+                      component.h_samp_factor << 4 | component.v_samp_factor,
+                      component.quant_tbl_no});
     }
-    put_segment(out, 0xC0, frame);
-    for (int table = 0; table < 4; ++table) {
+    append_segment(out, kSof0, body);
+    for (int table = 0; table < kTables; ++table) {
         const CodeTable &codes = tables_[table];
         if (codes.codes() == 0) continue;
-        std::vector<uint8_t> content{uint8_t((table & 1) << 4 | table >> 1)};
-        content.insert(content.end(), codes.lengths + 1, codes.lengths + 17);
-        content.insert(content.end(), codes.symbols, codes.symbols + codes.codes());
-        put_segment(out, 0xC4, content);
+        body.clear();
+        append(body, {(table & 1) << 4 | table >> 1});
+        body.insert(body.end(), codes.lengths + 1, codes.lengths + 17);
+        body.insert(body.end(), codes.symbols, codes.symbols + codes.codes());
+        append_segment(out, kDht, body);
     }
-    put_segment(out, 0xDD, {uint8_t(interval >> 8), uint8_t(interval)});
-    std::vector<uint8_t> scan{uint8_t(info_->comps_in_scan)};
+    body.clear();
+    append(body, {interval >> 8, interval});
+    append_segment(out, kDri, body);
+    body.clear();
+    append(body, {info_->comps_in_scan});
     for (int c = 0; c < info_->comps_in_scan; ++c) {
-        const int tables = c == 1 || c == 2;
-        scan.insert(scan.end(),
-                    {uint8_t(info_->cur_comp_info[c]->component_id), uint8_t(tables * 0x11)});
+        const auto number = static_cast<int>(table_of(c) / 2);  // the same for DC and AC
+        append(body, {info_->cur_comp_info[c]->component_id, number * 0x11});
     }
-    scan.insert(scan.end(), {0, 63, 0});
-    put_segment(out, 0xDA, scan);
+    append(body, {0, 63, 0});
+    append_segment(out, kSos, body);
 }
 
 void Recoder::write(int interval, std::vector<uint8_t> &out) {
     uint64_t bits = 0;
-    for (int table = 0; table < 4; ++table) {
+    for (int table = 0; table < kTables; ++table) {
         const uint32_t *counts = counts_ + 256 * table;
         if (std::all_of(counts, counts + 256, [](uint32_t n) { return n == 0; })) continue;
         tables_[table].build(counts, codes_ + 256 * table);
     }
-    for (int i = 0; i < 4 * 256; ++i) {
+    for (int i = 0; i < kTables * 256; ++i) {
         bits += uint64_t{counts_[i]} * ((codes_[i] & 0xFF) + (i & 15));
     }
     write_headers(interval, out);
     const size_t begin = out.size();
-    // every byte may need stuffing; a run adds its last bits and a marker
+    // Every byte may need stuffing, and each run adds its last bits and a marker.
     out.resize(begin + 2 * (bits / 8 + 1) + 4 * ends_.size() + 8);
     BitWriter writer(out.data() + begin);
     size_t at = 0;
@@ -403,10 +341,11 @@ void Recoder::write(int interval, std::vector<uint8_t> &out) {
         for (; at < ends_[run]; ++at) {
             const uint32_t symbol = symbols_[at], code = codes_[symbol >> 16];
             const int size = symbol >> 16 & 15;
-            writer.put(code >> 8 << size | (symbol & 0xFFFF), int(code & 0xFF) + size);
+            writer.put(code >> 8 << size | (symbol & 0xFFFF),
+                       static_cast<int>(code & 0xFF) + size);
         }
         end = writer.finish();
-        if (run + 1 < ends_.size()) writer.marker(uint8_t(0xD0 + run % 8));
+        if (run + 1 < ends_.size()) writer.restart(run);
     }
     out.resize(static_cast<size_t>(end - out.data()));
 }

@@ -5,7 +5,9 @@
 #include <cstring>
 
 #include "jpeg/codec.h"
+#include "jpeg/header.h"
 #include "jpeg/runs.h"
+#include "jpeg/streams.h"
 #include "jpeg/symbols.h"
 
 #include <jerror.h>
@@ -13,9 +15,7 @@
 namespace fastdata {
 namespace {
 
-constexpr int kMaxBlocksInMcu = 10;  // ITU-T T.81, B.2.3
-
-// A growing buffer for libjpeg to write to. libjpeg's own jpeg_mem_dest leaks after an error.
+// A growing buffer that libjpeg writes to. libjpeg's own jpeg_mem_dest leaks after an error.
 struct Destination {
     jpeg_destination_mgr base;  // first: libjpeg hands back its address
     uint8_t *bytes = nullptr;
@@ -40,7 +40,7 @@ void grow(j_compress_ptr info, size_t used, size_t capacity) {
 
 void start_output(j_compress_ptr info) { grow(info, 0, destination(info)->capacity); }
 
-// libjpeg calls it when the buffer is full, whatever free_in_buffer says.
+// libjpeg calls this when the buffer is full, whatever free_in_buffer says.
 boolean extend_output(j_compress_ptr info) {
     const size_t used = destination(info)->capacity;
     grow(info, used, 2 * used);
@@ -63,7 +63,8 @@ bool is_kept(const jpeg_saved_marker_ptr m) {
     }
 }
 
-// Makes the source's segments say what libjpeg takes them for, so that it warns no more.
+// Rewrites versions and transforms that libjpeg does not know to those it takes them for, so that it
+// decodes the result in the same way but without a warning.
 void normalise(jpeg_decompress_struct *in) {
     for (jpeg_saved_marker_ptr m = in->marker_list; m; m = m->next) {
         if (m->marker == JPEG_APP0 && m->data_length >= 14 && starts_with(m, "JFIF\0", 5)) {
@@ -77,28 +78,42 @@ void normalise(jpeg_decompress_struct *in) {
     }
 }
 
-Transcoded check(const jpeg_decompress_struct *info) {
+// Reads the header, and keeps what is needed of the segments in it.
+void read_header(jpeg_decompress_struct *info, JpegSource &source, const uint8_t *data, size_t size) {
+    source.install(info, data, size);
+    for (int app : {0, 1, 2, 14}) jpeg_save_markers(info, JPEG_APP0 + app, 0xFFFF);
+    jpeg_read_header(info, TRUE);
+}
+
+bool has_8_bits(const JQUANT_TBL &table) {
+    return std::all_of(table.quantval, table.quantval + DCTSIZE2, [](UINT16 q) { return q <= 255; });
+}
+
+bool mcu_fits(const jpeg_decompress_struct *info) {
     int blocks = 0;
     for (int c = 0; c < info->num_components; ++c) {
-        const jpeg_component_info &component = info->comp_info[c];
-        blocks += component.h_samp_factor * component.v_samp_factor;
-        const JQUANT_TBL *table = component.quant_table;
+        blocks += info->comp_info[c].h_samp_factor * info->comp_info[c].v_samp_factor;
+    }
+    return info->num_components == 1 || blocks <= McuCodes::kMaxBlocks;
+}
+
+// Whether baseline can carry the coefficients that libjpeg has read, or why not.
+Transcoded check(const jpeg_decompress_struct *info) {
+    for (int c = 0; c < info->num_components; ++c) {
+        const JQUANT_TBL *table = info->comp_info[c].quant_table;
         if (!table) return Transcoded::kUnfinished;  // no scan had this component
-        for (UINT16 q : table->quantval) {
-            if (q > 255) return Transcoded::kQuantisationTables;
-        }
+        if (!has_8_bits(*table)) return Transcoded::kQuantisationTables;
         for (int i = 0; info->progressive_mode && i < DCTSIZE2; ++i) {
             if (info->coef_bits[c][i] != 0) return Transcoded::kUnfinished;
         }
     }
-    if (info->num_components > 1 && blocks > kMaxBlocksInMcu) return Transcoded::kMcuTooLarge;
-    return Transcoded::kDone;
+    return mcu_fits(info) ? Transcoded::kDone : Transcoded::kMcuTooLarge;
 }
 
 void write_all(jpeg_compress_struct *out, jpeg_decompress_struct *in, jvirt_barray_ptr *blocks,
                int interval) {
     jpeg_copy_critical_parameters(in, out);
-    // The source's own segments follow instead, so that decoders read the same colours from them.
+    // The source's own segments are written instead, from which decoders read the same colours.
     out->write_JFIF_header = FALSE;
     out->write_Adobe_marker = FALSE;
     out->optimize_coding = TRUE;
@@ -111,7 +126,7 @@ void write_all(jpeg_compress_struct *out, jpeg_decompress_struct *in, jvirt_barr
     jpeg_finish_compress(out);
 }
 
-// Whether libjpeg refused to code what it could read.
+// Why libjpeg refused to write what it could read. Throws the error if it is another one.
 Transcoded explain(const JpegError &error) {
     switch (error.code()) {
         case JERR_BAD_DCT_COEF: return Transcoded::kCoefficientRange;
@@ -120,16 +135,15 @@ Transcoded explain(const JpegError &error) {
     }
 }
 
-// Of the warnings of stray bytes, `strays` are of bytes between segments.
-Transcoded recode(const uint8_t *data, size_t size, int interval, Tolerated tolerated, int strays,
+// Re-encodes the coefficients. Of libjpeg's warnings of stray bytes, `strays` are about bytes between
+// segments; any more are about bytes left over in coded data.
+Transcoded recode_coefficients(const uint8_t *data, size_t size, int interval, Tolerated tolerated, int strays,
                   TranscodeResult &result) {
     JpegSource source;
     JpegDecompressor in(tolerated);
     jvirt_barray_ptr *blocks = nullptr;
     in.call([&](jpeg_decompress_struct *info) {
-        source.install(info, data, size);
-        for (int marker : {0, 1, 2, 14}) jpeg_save_markers(info, JPEG_APP0 + marker, 0xFFFF);
-        jpeg_read_header(info, TRUE);
+        read_header(info, source, data, size);
         blocks = jpeg_read_coefficients(info);
         normalise(info);
     });
@@ -143,7 +157,7 @@ Transcoded recode(const uint8_t *data, size_t size, int interval, Tolerated tole
     to.base.term_destination = end_output;
     to.capacity = size + 4096;
     JpegCompressor out;
-    // What goes wrong with the reader from here on has to jump to the writer's call as well.
+    // From here on errors of the reader, too, have to jump to the writer's call.
     jpeg_error_mgr *const readers = in->err;
     in->err = out->err;
     try {
@@ -160,58 +174,52 @@ Transcoded recode(const uint8_t *data, size_t size, int interval, Tolerated tole
     return Transcoded::kDone;
 }
 
-// Pixels of a row that a run of `k` MCUs costs: what a crop decodes beyond its edges, at most the
-// 0.4 of the row that a random crop leaves, and what the markers add. The 1.25 keeps photographs
-// within 2 % of their size at 32 pixels, where a run of 8 pixels takes 7.5 % more bytes, one of 24
-// 2.8 % and one of 56 1.2 %; rows of a prime number of MCUs get runs of one where that is cheaper.
+// What runs of `k` MCUs cost, in pixels of a row: what a crop decodes beyond its edges (at most the
+// 0.4 of the row that a random crop leaves), and what the markers add. The 1.25 keeps photographs
+// within 2 % of their size for a `run_pixels` of 32: runs of 8 pixels take 7.5 % more bytes, of 24
+// 2.8 % and of 56 1.2 %. Rows of a prime number of MCUs get runs of one MCU if that is cheaper.
 double run_cost(const JpegLayout &layout, int k, double run_pixels) {
     const double length = k * layout.mcu_width;
     return std::min(length, 0.4 * layout.width) + 1.25 * run_pixels * run_pixels / length;
 }
 
-// libjpeg warns of them when it decodes, and decodes as if they were right.
+// Parameters that a sequential scan cannot have. libjpeg warns of them when it decodes, and decodes as
+// if they were right.
 bool has_odd_scan(const jpeg_decompress_struct *info) {
     return info->Ss != 0 || info->Se != DCTSIZE2 - 1 || info->Ah != 0 || info->Al != 0;
 }
 
-// Codes the file's own symbols anew, which is three times as fast.
+// Re-encodes the file's own symbols, which is three times as fast.
 Recoded recode_scan(const uint8_t *data, size_t size, const JpegLayout &layout, int interval,
                     TranscodeResult &result) {
     JpegSource source;
     JpegDecompressor in;
     in.call([&](jpeg_decompress_struct *info) {
-        source.install(info, data, size);
-        for (int marker : {0, 1, 2, 14}) jpeg_save_markers(info, JPEG_APP0 + marker, 0xFFFF);
-        jpeg_read_header(info, TRUE);
+        read_header(info, source, data, size);
         normalise(info);
     });
-    int blocks = 0;
     for (int c = 0; c < in->num_components; ++c) {
-        const jpeg_component_info &component = in->comp_info[c];
-        blocks += component.h_samp_factor * component.v_samp_factor;
-        const JQUANT_TBL *table = in->quant_tbl_ptrs[component.quant_tbl_no];
-        if (!table) return Recoded::kNotThisWay;
-        for (UINT16 q : table->quantval) {
-            if (q > 255) return Recoded::kNotThisWay;
-        }
+        const JQUANT_TBL *table = in->quant_tbl_ptrs[in->comp_info[c].quant_tbl_no];
+        if (!table || !has_8_bits(*table)) return Recoded::kNotThisWay;
     }
-    if (in->num_components > 1 && blocks > kMaxBlocksInMcu) return Recoded::kNotThisWay;
+    if (!mcu_fits(in.get())) return Recoded::kNotThisWay;
     std::vector<uint8_t> &out = result.bytes;
     size_t kept = 0;
     for (jpeg_saved_marker_ptr m = in->marker_list; m; m = m->next) {
         if (is_kept(m)) kept += m->data_length + 4;
     }
-    out.reserve(kept + size - layout.coded + 4096);  // else it doubles, and takes thrice as much
-    out = {0xFF, 0xD8};
+    out.reserve(kept + size - layout.coded + 4096);  // growing by doubling takes up to three times that
+    out = {0xFF, kSoi};
     for (jpeg_saved_marker_ptr m = in->marker_list; m; m = m->next) {
         if (!is_kept(m)) continue;
         const size_t length = m->data_length + 2;
-        out.insert(out.end(), {0xFF, m->marker, uint8_t(length >> 8), uint8_t(length)});
+        out.insert(out.end(), {0xFF, m->marker, static_cast<uint8_t>(length >> 8),
+                               static_cast<uint8_t>(length)});
         out.insert(out.end(), m->data, m->data + m->data_length);
     }
     const Recoded outcome =
         recode_symbols(in.get(), layout, data, size, interval, out, result.left_over);
-    out.insert(out.end(), {0xFF, 0xD9});
+    out.insert(out.end(), {0xFF, kEoi});
     result.warned = result.warned || in.warnings() > in.strays() || has_odd_scan(in.get());
     return outcome;
 }
@@ -265,7 +273,7 @@ TranscodeResult transcode(const uint8_t *data, size_t size, int run_pixels,
         if (outcome != Recoded::kNotThisWay) return result;
         result.bytes.clear();
     }
-    result.outcome = recode(data, size, interval, tolerated, header.strays, result);
+    result.outcome = recode_coefficients(data, size, interval, tolerated, header.strays, result);
     return result;
 }
 

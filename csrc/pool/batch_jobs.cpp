@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "system/crc32c.h"
+#include "jpeg/header.h"
 #include "jpeg/layout.h"
 
 namespace fastdata {

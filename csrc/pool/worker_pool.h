@@ -14,7 +14,6 @@
 
 #include "files/byte_source.h"
 #include "jpeg/decode.h"
-#include "jpeg/header.h"
 #include "system/memory_budget.h"
 #include "resize/resize.h"
 

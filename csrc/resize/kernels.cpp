@@ -4,8 +4,6 @@
 #include <array>
 #include <cstring>
 
-#include "resize/kernels_avx2.h"
-
 namespace fastdata {
 namespace {
 
@@ -51,22 +49,15 @@ void horizontal(const int16_t *row, const FilterTaps &filter, uint8_t *out) {
     }
 }
 
-constexpr ResizeKernels kPortable{"portable", vertical, horizontal, nullptr};
+constexpr ResizeKernels kPortable{vertical, horizontal, nullptr};
 
 }  // namespace
 
 const ResizeKernels &portable_resize_kernels() { return kPortable; }
 
-const std::vector<const ResizeKernels *> &resize_kernels() {
-    static const std::vector<const ResizeKernels *> sets = [] {
-        std::vector<const ResizeKernels *> found;
-        if (const ResizeKernels *avx2 = resize_kernels_avx2()) found.push_back(avx2);
-        found.push_back(&kPortable);
-        return found;
-    }();
-    return sets;
+const ResizeKernels &best_resize_kernels() {
+    static const ResizeKernels *const avx2 = resize_kernels_avx2();
+    return avx2 ? *avx2 : kPortable;
 }
-
-const ResizeKernels &best_resize_kernels() { return *resize_kernels().front(); }
 
 }  // namespace fastdata

@@ -26,8 +26,6 @@ inline constexpr int kRowBits = 7;
 inline constexpr int kRowSlack = 8;
 
 struct ResizeKernels {
-    const char *name;
-
     // out[i] = (sum over t < taps of weights[t] * rows[t][i] + half) >> shift, for i < count.
     void (*vertical)(const uint8_t *const *rows, const int16_t *weights, int taps, int32_t half,
                      int shift, size_t count, int16_t *out);
@@ -46,7 +44,7 @@ const ResizeKernels &best_resize_kernels();
 // Portable C++, for every processor.
 const ResizeKernels &portable_resize_kernels();
 
-// All sets that this processor runs, the fastest first; the last is portable C++.
-const std::vector<const ResizeKernels *> &resize_kernels();
+// Null if the processor has no AVX2.
+const ResizeKernels *resize_kernels_avx2();
 
 }  // namespace fastdata

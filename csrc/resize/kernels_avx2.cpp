@@ -1,14 +1,11 @@
-#include "resize/kernels_avx2.h"
+#include "resize/kernels.h"
 
 #if defined(__x86_64__)
-#include <immintrin.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
 
-// Only these functions use AVX2, so that the rest of the core runs on any x86-64.
-#define FASTDATA_AVX2 __attribute__((target("avx2")))
+#include "system/avx2.h"
 
 namespace fastdata {
 namespace {
@@ -34,9 +31,9 @@ FASTDATA_AVX2 inline void vertical_block(const uint8_t *const *rows, const int16
     for (int t = 0; t < (kPairs ? kPairs : pairs); ++t) {
         const __m256i pair = _mm256_set1_epi32(pair_of(weights + 2 * t));
         const __m256i a =
-            _mm256_loadu_si256(reinterpret_cast<const __m256i *>(rows[2 * t] + from));
+            load256(rows[2 * t] + from);
         const __m256i b =
-            _mm256_loadu_si256(reinterpret_cast<const __m256i *>(rows[2 * t + 1] + from));
+            load256(rows[2 * t + 1] + from);
         const __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
         sum0 = _mm256_add_epi32(sum0, _mm256_madd_epi16(_mm256_unpacklo_epi8(low, zero), pair));
         sum1 = _mm256_add_epi32(sum1, _mm256_madd_epi16(_mm256_unpackhi_epi8(low, zero), pair));
@@ -48,9 +45,8 @@ FASTDATA_AVX2 inline void vertical_block(const uint8_t *const *rows, const int16
         _mm256_packs_epi32(_mm256_sra_epi32(sum0, shift), _mm256_sra_epi32(sum1, shift));
     const __m256i odd =
         _mm256_packs_epi32(_mm256_sra_epi32(sum2, shift), _mm256_sra_epi32(sum3, shift));
-    auto *to = reinterpret_cast<__m256i *>(out + from);
-    _mm256_storeu_si256(to, _mm256_permute2x128_si256(even, odd, 0x20));
-    _mm256_storeu_si256(to + 1, _mm256_permute2x128_si256(even, odd, 0x31));
+    store256(out + from, _mm256_permute2x128_si256(even, odd, 0x20));
+    store256(out + from + 16, _mm256_permute2x128_si256(even, odd, 0x31));
 }
 
 template <int kPairs>
@@ -97,7 +93,7 @@ FASTDATA_AVX2 void spread_weights(FilterTaps &filter) {
                 i < filter.count
                     ? pair_of(&filter.weights[static_cast<size_t>(i) * filter.taps + 2 * t])
                     : 0;
-            _mm_storeu_si128(reinterpret_cast<__m128i *>(to), _mm_set1_epi32(pair));
+            store128(to, _mm_set1_epi32(pair));
         }
     }
 }
@@ -113,10 +109,10 @@ FASTDATA_AVX2 inline __m256i two_pixels(const int16_t *first, const int16_t *sec
     for (int t = 0; t < (kPairs ? kPairs : pairs); ++t) {
         const __m256i values = _mm256_inserti128_si256(
             _mm256_castsi128_si256(
-                _mm_loadu_si128(reinterpret_cast<const __m128i *>(first + 6 * t))),
-            _mm_loadu_si128(reinterpret_cast<const __m128i *>(second + 6 * t)), 1);
+                load128(first + 6 * t)),
+            load128(second + 6 * t), 1);
         const __m256i pair =
-            _mm256_loadu_si256(reinterpret_cast<const __m256i *>(weights + 16 * t));
+            load256(weights + 16 * t);
         sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_shuffle_epi8(values, order), pair));
     }
     return sum;
@@ -146,11 +142,11 @@ FASTDATA_AVX2 void horizontal_row(const int16_t *row, const FilterTaps &filter, 
         const __m128i low = _mm256_castsi256_si128(bytes);
         const __m128i high = _mm256_extracti128_si256(bytes, 1);
         if (i + kGroup <= filter.count) {
-            _mm_storeu_si128(reinterpret_cast<__m128i *>(out), low);
+            store128(out, low);
             _mm_storel_epi64(reinterpret_cast<__m128i *>(out + 16), high);
         } else {
             std::array<uint8_t, 32> last;
-            _mm256_storeu_si256(reinterpret_cast<__m256i *>(last.data()), bytes);
+            store256(last.data(), bytes);
             std::memcpy(out, last.data(), static_cast<size_t>(filter.count - i) * 3);
         }
     }
@@ -165,7 +161,7 @@ FASTDATA_AVX2 void horizontal(const int16_t *row, const FilterTaps &filter, uint
     }
 }
 
-constexpr ResizeKernels kAvx2{"avx2", vertical, horizontal, spread_weights};
+constexpr ResizeKernels kAvx2{vertical, horizontal, spread_weights};
 
 }  // namespace
 
