@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastdata.errors import DecodeError
-from fastdata.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS
+from fastdata.limits import MAX_PIXELS, JpegLimits
 from fastdata.memory import BUDGET, never
 from fastdata.probe import core, decoding_bytes, probe
 
@@ -52,8 +52,8 @@ def transcode(jpeg: bytes, run_pixels: int, max_pixels: int = MAX_PIXELS) -> Tra
     native = core()
     if native is None:
         return Transcoded(jpeg, "the native core was not built")
-    limits = (max_pixels, MAX_SCANS, MAX_SEGMENTS)
-    coded, kept, warned, left_over = native.transcode_jpeg(jpeg, run_pixels, *limits)
+    limits = JpegLimits(max_pixels)
+    coded, kept, warned, left_over = native.transcode_jpeg(jpeg, run_pixels, limits)
     notes = (WARNINGS,) * warned + (LEFT_OVER,) * left_over
     if coded is None:
         return Transcoded(jpeg, "" if kept == _HAS_RUNS else kept, notes)
@@ -92,9 +92,9 @@ def _salvaged(closed: bytes, max_pixels: int) -> bytes | None:
     pixels = decode(closed)
     native = core()
     if native is not None:
-        limits = (max_pixels, MAX_SCANS, MAX_SEGMENTS)
+        limits = JpegLimits(max_pixels)
         with suppress(DecodeError):
-            coded, *_ = native.transcode_jpeg(closed, RUN_PIXELS, *limits, damaged=True)
+            coded, *_ = native.transcode_jpeg(closed, RUN_PIXELS, limits, damaged=True)
             # Where scans are missing, libjpeg smooths what it has, which coefficients cannot say.
             if coded is not None and np.array_equal(decode(coded), pixels):
                 return bytes(coded)

@@ -12,7 +12,7 @@ import numpy as np
 
 from fastdata.crop import CropPlan
 from fastdata.errors import DecodeError
-from fastdata.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS
+from fastdata.limits import MAX_PIXELS, JpegLimits
 from fastdata.memory import BUDGET, never
 from fastdata.pixels import Image
 from fastdata.pixels import decode as decode_by_opencv
@@ -126,7 +126,7 @@ def _crop_jpeg(data: bytes, plan: CropPlan, row: int, out: Image, max_pixels: in
     assert native is not None
     one = slice(row, row + 1)
     parts = plan.source[one], plan.scaled[one], plan.cut[one], plan.flip[one]
-    native.decode_crop(data, *parts, out[None], max_pixels, MAX_SCANS, MAX_SEGMENTS)
+    native.decode_crop(data, *parts, out[None], JpegLimits(max_pixels))
 
 
 def _crop_pixels(image: Image, plan: CropPlan, row: int, out: Image) -> None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from fastdata import memory
 from fastdata.crop import CropPlan
 from fastdata.errors import DecodeError, FastdataError, SampleError, ShardError
-from fastdata.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS
+from fastdata.limits import MAX_PIXELS, JpegLimits
 from fastdata.probe import core
 from fastdata.source import Ids, Source
 from fastdata.threads import warn_of_fewer
@@ -46,8 +46,8 @@ def cut_runs(
     native = core()
     if native is None:
         return data, 0, 0
-    limits = max_pixels, MAX_SCANS, MAX_SEGMENTS
-    small, left, top = native.cut_jpeg(data, x, y, x + width, y + height, *limits)
+    limits = JpegLimits(max_pixels)
+    small, left, top = native.cut_jpeg(data, x, y, x + width, y + height, limits)
     return (data if small is None else small), left, top
 
 
@@ -69,8 +69,7 @@ class NativeDecoder:
         """
         self._source = source
         self._core = native
-        limits = max_pixels, MAX_SCANS, MAX_SEGMENTS
-        self._pool = native.WorkerPool(threads, *limits, memory.share())
+        self._pool = native.WorkerPool(threads, JpegLimits(max_pixels), memory.share())
         if self._pool.threads < threads:
             warn_of_fewer(self._pool.threads, threads)
 

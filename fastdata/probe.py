@@ -21,7 +21,7 @@ from fastdata.image_headers import (
     read_webp,
 )
 from fastdata.jpeg_header import JpegHeader, read_jpeg_header
-from fastdata.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS, check_pixels
+from fastdata.limits import MAX_PIXELS, JpegLimits, check_pixels
 from fastdata.pillow_images import FORMATS as PILLOW_FORMATS
 from fastdata.pillow_images import INSTALL, sniff
 
@@ -185,4 +185,4 @@ def _sniff(head: bytes) -> str:
 def _read_jpeg(data: bytes | memoryview, max_pixels: int) -> JpegHeader:
     if _CORE is None:
         return read_jpeg_header(data, max_pixels)
-    return JpegHeader(*_CORE.probe_jpeg(data, max_pixels, MAX_SCANS, MAX_SEGMENTS))
+    return JpegHeader(*_CORE.probe_jpeg(data, JpegLimits(max_pixels)))

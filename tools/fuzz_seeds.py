@@ -10,7 +10,7 @@ from pathlib import Path
 import jpegs  # in tests/
 from coded_jpegs import coded
 
-from fastdata.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS
+from fastdata.limits import JpegLimits
 from fastdata.probe import core
 
 KINDS = (
@@ -43,8 +43,7 @@ def main(folder: Path) -> None:
     seeds["standard tables"] = jpegs.without_huffman_tables(seeds["4:2:0 restart 5"])
     native = core()
     for kind in TRANSCODED if native is not None else ():
-        limits = (MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS)
-        seeds[f"{kind} in runs"], *_ = native.transcode_jpeg(seeds[kind], 8, *limits)
+        seeds[f"{kind} in runs"], *_ = native.transcode_jpeg(seeds[kind], 8, JpegLimits())
     folder.mkdir(parents=True, exist_ok=True)
     for kind, data in seeds.items():
         (folder / f"{re.sub('[^a-z0-9]+', '-', kind.replace(':', ''))}.jpg").write_bytes(data)

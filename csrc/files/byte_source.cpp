@@ -17,6 +17,7 @@ namespace {
 }  // namespace
 
 File::File(const std::string &path)
+    // Without O_NONBLOCK, opening a pipe that nobody writes to would hang.
     : path_(path), fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     if (fd_ < 0) failed(path_);
     struct stat status;
@@ -28,7 +29,7 @@ File::File(const std::string &path)
         if (!known) failed(path_);
         throw ReadError(path_ + ": not a regular file");
     }
-    size_ = uint64_t(status.st_size);
+    size_ = static_cast<uint64_t>(status.st_size);
 }
 
 File::~File() { close(fd_); }
@@ -36,20 +37,22 @@ File::~File() { close(fd_); }
 void File::read(uint64_t offset, uint8_t *out, size_t size) const {
     size_t done = 0;
     while (done < size) {
-        ssize_t got = pread(fd_, out + done, size - done, off_t(offset + done));
+        const ssize_t got =
+            pread(fd_, out + done, size - done, static_cast<off_t>(offset + done));
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) failed(path_);
         if (got == 0) {
-            throw ReadError(path_ + ": ends " + std::to_string(size - done) + " bytes too early");
+            throw ReadError(path_ + ": the file ends " + std::to_string(size - done) +
+                            " bytes too early");
         }
-        done += size_t(got);
+        done += static_cast<size_t>(got);
     }
 }
 
 Bytes File::read(uint64_t offset, size_t size, ReadBuffer &buffer) const {
     if (offset > size_ || size > size_ - offset) {
         throw ReadError(path_ + ": " + std::to_string(size) + " bytes at " +
-                        std::to_string(offset) + " lie outside of its " + std::to_string(size_) +
+                        std::to_string(offset) + " lie outside its " + std::to_string(size_) +
                         " bytes");
     }
     uint8_t *memory = buffer.grow(size);
@@ -74,15 +77,15 @@ std::shared_ptr<const File> FileSet::file(uint32_t number) const {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!open_[number] && left_ > 0) {
         open_[number] = opened;
-        left_--;
+        --left_;
     }
     return opened;
 }
 
 Bytes WholeFiles::read(size_t row, ReadBuffer &buffer) const {
     const File file(paths_[row]);
-    if (file.size() > UINT32_MAX) throw ReadError(paths_[row] + ": over 4 GiB");
-    return file.read(0, size_t(file.size()), buffer);
+    if (file.size() > UINT32_MAX) throw ReadError(paths_[row] + ": larger than 4 GiB");
+    return file.read(0, static_cast<size_t>(file.size()), buffer);
 }
 
 }  // namespace fastdata

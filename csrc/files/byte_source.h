@@ -1,4 +1,4 @@
-// Where the encoded bytes of a batch come from.
+// Where the encoded bytes of a batch come from: parts of shards, whole files, or several sources.
 #pragma once
 
 #include <cstddef>
@@ -24,41 +24,42 @@ struct Bytes {
     size_t size = 0;
 };
 
-// A thread's buffer for what it reads; it grows to the largest sample and is used again.
+// A thread's buffer for what it reads, which grows to its largest sample.
 class ReadBuffer {
   public:
     explicit ReadBuffer(Lease &lease) : lease_(lease) {}
 
-    // Before a large buffer grows, memory is waited for: for it and for `beside`, what decoding
-    // its content may take at most.
+    // Returns room for `size` bytes. If that is much, it first waits for its share of the budget, and
+    // for what decoding the bytes may take as well: a thread that held one and waited for the other
+    // could wait forever.
     uint8_t *grow(size_t size) {
-        if (size >= kSmallDecode) lease_.take(size + beside);
+        if (size >= kSmallDecode) lease_.take(size + decoding);
         if (memory_.size() < size) memory_.resize(size);
         return memory_.data();
     }
     void free() { memory_ = {}; }
 
-    size_t beside = 0;
+    size_t decoding = 0;  // bytes that decoding the next sample takes at most
 
   private:
     Lease &lease_;
     std::vector<uint8_t> memory_;
 };
 
-// Sources, and the files that they share, find their own shared_ptr, so that a native thread which
-// lets go of the last one needs nothing of Python.
+// Sources, and the files that they share, derive from enable_shared_from_this so that nanobind uses
+// their own shared_ptr: a native thread that drops the last one must not need Python.
 class ByteSource : public std::enable_shared_from_this<ByteSource> {
   public:
     virtual ~ByteSource() = default;
 
     virtual size_t rows() const = 0;
 
-    // The bytes of a row of the batch, in the buffer or in memory that outlives the batch. Called
-    // by many threads at once. Throws ReadError.
+    // Returns the bytes of a row of the batch, in the buffer or in memory that outlives the batch. Many
+    // threads call it at once. Throws ReadError.
     virtual Bytes read(size_t row, ReadBuffer &buffer) const = 0;
 };
 
-// An open file. Throws ReadError where it cannot be opened or read.
+// An open regular file. Throws ReadError if it cannot be opened or read.
 class File {
   public:
     explicit File(const std::string &path);
@@ -66,11 +67,10 @@ class File {
     File(const File &) = delete;
     File &operator=(const File &) = delete;
 
-    // When it was opened.
-    uint64_t size() const { return size_; }
+    uint64_t size() const { return size_; }  // when it was opened
     // Reads exactly `size` bytes, through interrupts and short reads.
     void read(uint64_t offset, uint8_t *out, size_t size) const;
-    // The same into a buffer, which does not grow for bytes that the file cannot have.
+    // Reads into a buffer, which is not grown for bytes that the file cannot have.
     Bytes read(uint64_t offset, size_t size, ReadBuffer &buffer) const;
 
   private:
@@ -79,8 +79,8 @@ class File {
     uint64_t size_ = 0;
 };
 
-// The shards of a data set. They stay open once they were read, up to a number; the rest is opened
-// for each read, so that no file is closed while another thread reads from it.
+// The shards of a data set. The first `most_open` that are read stay open; others are opened for each
+// read, so that no file is ever closed while another thread reads from it.
 class FileSet : public std::enable_shared_from_this<FileSet> {
   public:
     FileSet(std::vector<std::string> paths, size_t most_open)
@@ -122,11 +122,11 @@ class FileRanges : public ByteSource {
 // Rows of several sources, for a batch that mixes data sets.
 class MixedRows : public ByteSource {
   public:
-    // Row i is row `rows[i]` of `parts[numbers[i]]`. Throws std::out_of_range where there is none.
+    // Row i is row `rows[i]` of `parts[numbers[i]]`. Throws std::out_of_range if there is none.
     MixedRows(std::vector<std::shared_ptr<ByteSource>> parts, std::vector<uint32_t> numbers,
               std::vector<uint32_t> rows)
         : parts_(std::move(parts)), numbers_(std::move(numbers)), rows_(std::move(rows)) {
-        for (size_t i = 0; i < numbers_.size(); i++) {
+        for (size_t i = 0; i < numbers_.size(); ++i) {
             if (rows_.at(i) >= parts_.at(numbers_[i])->rows()) throw std::out_of_range("rows");
         }
     }

@@ -1,4 +1,4 @@
-// Fills batches of pixels on a pool of threads: read, check, decode the crop, resize, flip.
+// What is done with the samples of a batch: read, check, decode the crop, resize and flip it.
 #pragma once
 
 #include <cstdint>
@@ -7,31 +7,37 @@
 #include <vector>
 
 #include "files/byte_source.h"
-#include "resize/resize.h"
+#include "jpeg/region.h"
 #include "pool/worker_pool.h"
+#include "resize/resize.h"
 
 namespace fastdata {
 
-// What one sample of a batch wants. `plan.source_*` is the size of the region at (x, y).
+// One crop of a batch. The region of the image that it shows begins at (x, y) and has the size
+// `plan.source_*`.
 struct CropItem {
-    size_t place = 0;  // in the batch: which of the source's rows it is
-    ImageSize image;   // that the plan was made for
+    size_t place = 0;  // in the batch, and the sample's row of the source
+    ImageSize image;   // what the plan was made for
     int64_t x = 0;
     int64_t y = 0;
     ResizePlan plan;
     uint8_t *out = nullptr;  // out_height x out_width RGB pixels, rows without gaps
 };
 
-// Decodes one crop of an encoded image, resizes and flips it to where the item says.
+// Decodes the crop of a JPEG, resizes and flips it into `item.out`. Throws DecodeError.
 void decode_crop(Worker &worker, const Bytes &bytes, const CropItem &item);
 
-// Decodes crops of a batch; items may leave out places of it. `crcs` holds the CRC-32C of every
-// place, or nothing where there is none to check.
-class FillJob : public Job {
+// Resizes and flips the crop of a decoded image, RGB in rows without gaps, into `item.out`. Throws
+// std::invalid_argument if the region reaches beyond the image.
+void resize_crop(const uint8_t *pixels, const ImageSize &size, const CropItem &item);
+
+// Decodes crops of a batch, perhaps not for all of its places. `crcs` holds the CRC-32C of every place,
+// or nothing if there is none to check.
+class FillJob : public BatchJob {
   public:
     FillJob(std::shared_ptr<const ByteSource> source, std::vector<uint32_t> crcs,
             std::vector<CropItem> items, bool keep_going)
-        : Job(items.size(), keep_going),
+        : BatchJob(items.size(), keep_going),
           source_(std::move(source)),
           crcs_(std::move(crcs)),
           items_(std::move(items)) {}
@@ -44,7 +50,7 @@ class FillJob : public Job {
     std::vector<CropItem> items_;
 };
 
-// Samples in memory; large ones stay where they are, and are read again.
+// Samples in memory. Large ones are not kept but read again, so that what a batch holds stays bounded.
 class LoadedSamples : public ByteSource {
   public:
     LoadedSamples(std::shared_ptr<const ByteSource> source, size_t rows)
@@ -64,17 +70,17 @@ class LoadedSamples : public ByteSource {
     std::vector<std::optional<std::vector<uint8_t>>> data_;
 };
 
-// Reads the samples of a batch into memory and probes the JPEGs among them, for crops that cannot
-// be planned before the size of the image is known.
-class LoadJob : public Job {
+// Reads the samples of a batch into memory and probes the JPEGs among them, for crops that cannot be
+// planned before the size of the image is known.
+class LoadJob : public BatchJob {
   public:
     LoadJob(std::shared_ptr<const ByteSource> source, size_t rows, bool keep_going)
-        : Job(rows, keep_going),
+        : BatchJob(rows, keep_going),
           source_(std::move(source)),
           samples_(std::make_shared<LoadedSamples>(source_, rows)),
           sizes_(rows) {}
 
-    // Both are valid after wait() was true. What is no JPEG has no size.
+    // Both are valid once wait() was true. Samples that are no JPEGs have no size.
     std::shared_ptr<LoadedSamples> samples() const { return samples_; }
     const std::vector<ImageSize> &sizes() const { return sizes_; }
 

@@ -14,28 +14,29 @@ void Worker::end_row() {
     lease.end();
 }
 
-void Job::cancel() {
+void BatchJob::cancel() {
     std::lock_guard<std::mutex> lock(mutex_);
     end_ = std::min(end_, next_);
     cancelled_ = true;
     if (finished()) idle_.notify_all();
 }
 
-bool Job::wait(double seconds) {
+bool BatchJob::wait(double seconds) {
     std::unique_lock<std::mutex> lock(mutex_);
-    if (seconds <= 0) return finished();  // a timed wait of no time takes 50 us of the kernel's
+    if (seconds <= 0) return finished();  // even a wait of no time costs 50 us in the kernel
     return idle_.wait_for(lock, std::chrono::duration<double>(seconds),
                           [this] { return finished(); });
 }
 
-void Job::run(Worker &worker) {
+void BatchJob::run(Worker &worker) {
     std::unique_lock<std::mutex> lock(mutex_);
     while (next_ < end_) {
-        size_t row = next_++;
-        busy_++;
+        const size_t row = next_++;
+        ++busy_;
         lock.unlock();
         worker.lease.stop_with(&cancelled_);
         try {
+            const RowEnd end(worker);
             work(worker, row);
         } catch (const ReadError &error) {
             fail(row, RowError::kRead, error.what());
@@ -48,14 +49,13 @@ void Job::run(Worker &worker) {
         } catch (const std::exception &error) {
             fail(row, RowError::kOther, error.what());
         }
-        worker.end_row();
         lock.lock();
-        busy_--;
+        --busy_;
     }
     if (finished()) idle_.notify_all();
 }
 
-void Job::fail(size_t row, RowError kind, const char *message) {
+void BatchJob::fail(size_t row, RowError kind, const char *message) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!keep_going_) end_ = std::min(end_, next_);
     failures_[row] = {kind, message};
@@ -63,10 +63,11 @@ void Job::fail(size_t row, RowError kind, const char *message) {
 
 WorkerPool::WorkerPool(int threads, const JpegLimits &limits, size_t memory, JpegWay way)
     : budget_(memory) {
-    threads_.reserve(size_t(threads));
-    while (threads_.size() < size_t(threads)) {
+    const auto wanted = static_cast<size_t>(threads);
+    threads_.reserve(wanted);
+    while (threads_.size() < wanted) {
         try {
-            // made here, as an exception in a thread would end the process
+            // Made here, because an exception in a thread would end the process.
             auto worker = std::make_unique<Worker>(limits, way, &budget_);
             threads_.emplace_back([this, worker = std::move(worker)] { run(*worker); });
         } catch (const std::exception &error) {
@@ -86,7 +87,7 @@ WorkerPool::~WorkerPool() {
     for (auto &thread : threads_) thread.join();
 }
 
-void WorkerPool::submit(std::shared_ptr<Job> job) {
+void WorkerPool::submit(std::shared_ptr<BatchJob> job) {
     {
         std::lock_guard<std::mutex> lock(mutex_);
         queue_.push_back(std::move(job));
@@ -99,7 +100,7 @@ void WorkerPool::run(Worker &worker) {
     for (;;) {
         work_.wait(lock, [this] { return stop_ || !queue_.empty(); });
         if (stop_) return;
-        std::shared_ptr<Job> job = queue_.front();
+        std::shared_ptr<BatchJob> job = queue_.front();
         lock.unlock();
         job->run(worker);
         lock.lock();

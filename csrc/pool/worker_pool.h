@@ -1,4 +1,4 @@
-// Threads that work on jobs row by row, with a result for each row.
+// Threads that work on batches row by row, and keep an error for each row that fails.
 #pragma once
 
 #include <atomic>
@@ -14,8 +14,8 @@
 
 #include "files/byte_source.h"
 #include "jpeg/decode.h"
-#include "system/memory_budget.h"
 #include "resize/resize.h"
+#include "system/memory_budget.h"
 
 namespace fastdata {
 
@@ -29,7 +29,7 @@ struct Worker {
     Worker(const JpegLimits &jpeg_limits, JpegWay jpeg_way, MemoryBudget *budget)
         : limits(jpeg_limits), way(jpeg_way), lease(budget), decoder(jpeg_limits), buffer(lease) {}
 
-    // Ends a row: memory that was large goes back to the system, and to the budget.
+    // Call after each row: returns memory that was large to the system and to the budget.
     void end_row();
 
     JpegLimits limits;
@@ -40,7 +40,19 @@ struct Worker {
     ResizeScratch scratch;
 };
 
-// Python's names for these are in fastdata/native.py, in the same order.
+// Ends a worker's row, also after an error.
+class RowEnd {
+  public:
+    explicit RowEnd(Worker &worker) : worker_(worker) {}
+    ~RowEnd() { worker_.end_row(); }
+    RowEnd(const RowEnd &) = delete;
+    RowEnd &operator=(const RowEnd &) = delete;
+
+  private:
+    Worker &worker_;
+};
+
+// fastdata's Python side has a list of exceptions for these, in the same order.
 enum class RowError : int { kRead, kChecksum, kDecode, kOther };
 
 struct RowFailure {
@@ -48,30 +60,29 @@ struct RowFailure {
     std::string message;
 };
 
-// A number of rows that any thread may work on. They are taken in order. Unless a job keeps going,
-// no further row is taken after a failure: those before it were taken already, so the first failure
-// is always found.
-class Job {
+// The rows of a batch, which any thread may work on. They are started in order. Unless a job keeps
+// going, no row is started after a failure; all rows before it were started already, so the first
+// failure of the batch is always found.
+class BatchJob {
   public:
-    Job(size_t rows, bool keep_going) : end_(rows), keep_going_(keep_going) {}
-    virtual ~Job() = default;
-    Job(const Job &) = delete;
-    Job &operator=(const Job &) = delete;
+    BatchJob(size_t rows, bool keep_going) : end_(rows), keep_going_(keep_going) {}
+    virtual ~BatchJob() = default;
+    BatchJob(const BatchJob &) = delete;
+    BatchJob &operator=(const BatchJob &) = delete;
 
-    // Takes no further row. Those under way are finished.
+    // Starts no further row. Those under way are finished.
     void cancel();
 
     // Waits until no thread touches the job any more; false if that takes longer.
     bool wait(double seconds);
 
-    // Every failure that was met, by row; valid after wait() was true.
+    // All failures, by row; valid once wait() was true.
     const std::map<size_t, RowFailure> &failures() const { return failures_; }
 
   private:
     friend class WorkerPool;
 
-    // Does one row; called by many threads at once, each with its own worker, whose lease ends
-    // with the row.
+    // Does one row. Many threads call it at once, each with its own worker.
     virtual void work(Worker &worker, size_t row) = 0;
 
     void run(Worker &worker);
@@ -95,8 +106,8 @@ class NoThreadError : public std::runtime_error {
 
 class WorkerPool {
   public:
-    // Starts as many threads as the system allows, if not all. Images that need much memory share
-    // `memory` bytes of it. Throws NoThreadError where it allows none.
+    // Starts as many of the threads as the system allows. Images that need much memory share `memory`
+    // bytes of it. Throws NoThreadError if the system allows none.
     WorkerPool(int threads, const JpegLimits &limits, size_t memory,
                JpegWay way = JpegWay::kFastest);
     // Cancels what is under way and joins the threads.
@@ -104,9 +115,9 @@ class WorkerPool {
     WorkerPool(const WorkerPool &) = delete;
     WorkerPool &operator=(const WorkerPool &) = delete;
 
-    // Jobs are worked on in the order of submission; a thread that finds no row left in one goes
-    // on with the next.
-    void submit(std::shared_ptr<Job> job);
+    // Jobs are worked on in the order of submission; a thread that finds no row left to start in one
+    // begins with the next.
+    void submit(std::shared_ptr<BatchJob> job);
 
     size_t threads() const { return threads_.size(); }
 
@@ -116,7 +127,7 @@ class WorkerPool {
     MemoryBudget budget_;
     std::mutex mutex_;
     std::condition_variable work_;
-    std::deque<std::shared_ptr<Job>> queue_;
+    std::deque<std::shared_ptr<BatchJob>> queue_;
     bool stop_ = false;
     std::vector<std::thread> threads_;
 };

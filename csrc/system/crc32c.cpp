@@ -16,17 +16,17 @@
 namespace fastdata {
 namespace {
 
-// Eight bytes a step by eight tables ("slicing by 8"), for CPUs without the instruction.
+// Eight bytes a step with eight tables ("slicing by 8"), for processors without the instruction.
 class Tables {
   public:
     Tables() {
-        for (uint32_t byte = 0; byte < 256; byte++) {
+        for (uint32_t byte = 0; byte < 256; ++byte) {
             uint32_t crc = byte;
-            for (int bit = 0; bit < 8; bit++) crc = (crc >> 1) ^ (crc & 1 ? 0x82F63B78u : 0);
+            for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ (crc & 1 ? 0x82F63B78u : 0);
             tables_[0][byte] = crc;
         }
-        for (size_t t = 1; t < 8; t++) {
-            for (size_t byte = 0; byte < 256; byte++) {
+        for (size_t t = 1; t < 8; ++t) {
+            for (size_t byte = 0; byte < 256; ++byte) {
                 uint32_t crc = tables_[t - 1][byte];
                 tables_[t][byte] = (crc >> 8) ^ tables_[0][crc & 255];
             }
@@ -35,12 +35,12 @@ class Tables {
 
     uint32_t extend(uint32_t crc, const uint8_t *data, size_t size) const {
         for (; size >= 8; size -= 8, data += 8) {
-            uint32_t low = crc ^ (data[0] | data[1] << 8 | data[2] << 16 | uint32_t(data[3]) << 24);
+            uint32_t low = crc ^ (data[0] | data[1] << 8 | data[2] << 16 | uint32_t{data[3]} << 24);
             crc = tables_[7][low & 255] ^ tables_[6][low >> 8 & 255] ^ tables_[5][low >> 16 & 255] ^
                   tables_[4][low >> 24] ^ tables_[3][data[4]] ^ tables_[2][data[5]] ^
                   tables_[1][data[6]] ^ tables_[0][data[7]];
         }
-        for (; size > 0; size--, data++) crc = (crc >> 8) ^ tables_[0][(crc ^ *data) & 255];
+        for (; size > 0; --size, ++data) crc = (crc >> 8) ^ tables_[0][(crc ^ *data) & 255];
         return crc;
     }
 
@@ -55,20 +55,20 @@ uint32_t extend_portably(uint32_t crc, const uint8_t *data, size_t size) {
 
 #if defined(__x86_64__)
 
-// The instruction gives a result every cycle but each takes three, so three stretches of the data are
-// worked on side by side; their remainders are put together by a table that moves a remainder over a
-// stretch of zeros (Gopal et al., "Fast CRC Computation for iSCSI Polynomial", Intel 2011).
+// The instruction takes three cycles, but one can start every cycle, so three stretches of the data are
+// worked on side by side. A table that moves a remainder over a stretch of zeros joins the results
+// (Gopal et al., "Fast CRC Computation for iSCSI Polynomial", Intel 2011).
 constexpr size_t kStretch = 1024;
 
 class Shift {
   public:
     Shift() {
         uint8_t zeros[kStretch] = {};
-        for (int bit = 0; bit < 32; bit++) bits_[bit] = extend_portably(1u << bit, zeros, kStretch);
-        for (int byte = 0; byte < 4; byte++) {
-            for (uint32_t value = 0; value < 256; value++) {
+        for (int bit = 0; bit < 32; ++bit) bits_[bit] = extend_portably(1u << bit, zeros, kStretch);
+        for (int byte = 0; byte < 4; ++byte) {
+            for (uint32_t value = 0; value < 256; ++value) {
                 uint32_t moved = 0;
-                for (int bit = 0; bit < 8; bit++) {
+                for (int bit = 0; bit < 8; ++bit) {
                     if (value >> bit & 1) moved ^= bits_[8 * byte + bit];
                 }
                 table_[byte][value] = moved;
@@ -76,7 +76,7 @@ class Shift {
         }
     }
 
-    // The remainder as it is kStretch bytes of zeros later.
+    // What the remainder becomes after kStretch bytes of zeros.
     uint32_t operator()(uint32_t crc) const {
         return table_[0][crc & 255] ^ table_[1][crc >> 8 & 255] ^ table_[2][crc >> 16 & 255] ^
                table_[3][crc >> 24];
@@ -103,12 +103,13 @@ __attribute__((target("sse4.2"))) uint32_t extend_sse42(uint32_t crc, const uint
             second = _mm_crc32_u64(second, word_at(data + kStretch + at));
             third = _mm_crc32_u64(third, word_at(data + 2 * kStretch + at));
         }
-        crc = shift(shift(uint32_t(first)) ^ uint32_t(second)) ^ uint32_t(third);
+        crc = shift(static_cast<uint32_t>(first)) ^ static_cast<uint32_t>(second);
+        crc = shift(crc) ^ static_cast<uint32_t>(third);
     }
     uint64_t wide = crc;
     for (; size >= 8; size -= 8, data += 8) wide = _mm_crc32_u64(wide, word_at(data));
-    crc = uint32_t(wide);
-    for (; size > 0; size--, data++) crc = _mm_crc32_u8(crc, *data);
+    crc = static_cast<uint32_t>(wide);
+    for (; size > 0; --size, ++data) crc = _mm_crc32_u8(crc, *data);
     return crc;
 }
 
@@ -119,7 +120,7 @@ uint32_t extend(uint32_t crc, const uint8_t *data, size_t size) {
 
 #elif defined(FASTDATA_ARM_CRC)
 
-// Compilers aim at ARMv8.0 unless told otherwise, where the instruction is optional.
+// Compilers target ARMv8.0 unless told otherwise, where the instruction is optional.
 __attribute__((target("+crc"))) uint32_t extend_arm(uint32_t crc, const uint8_t *data,
                                                     size_t size) {
     for (; size >= 8; size -= 8, data += 8) {
@@ -127,7 +128,7 @@ __attribute__((target("+crc"))) uint32_t extend_arm(uint32_t crc, const uint8_t 
         std::memcpy(&word, data, 8);
         crc = __crc32cd(crc, word);
     }
-    for (; size > 0; size--, data++) crc = __crc32cb(crc, *data);
+    for (; size > 0; --size, ++data) crc = __crc32cb(crc, *data);
     return crc;
 }
 

@@ -7,7 +7,8 @@
 namespace fastdata {
 namespace {
 
-constexpr std::chrono::milliseconds kLook{100};  // between two looks at a job that may be cancelled
+// How often a waiting thread looks whether its job was cancelled: cancelling notifies no budget.
+constexpr std::chrono::milliseconds kLook{100};
 const std::atomic<bool> kNever{false};
 
 }  // namespace
@@ -16,7 +17,8 @@ bool MemoryBudget::take(size_t size, const std::atomic<bool> &stopped) {
     std::unique_lock<std::mutex> lock(mutex_);
     waiting_.push_back(&lock);
     const auto mine = [&] {
-        return waiting_.front() == &lock && (used_ == 0 || (size <= total_ && used_ <= total_ - size));
+        return waiting_.front() == &lock &&
+               (used_ == 0 || (size <= total_ && used_ <= total_ - size));
     };
     while (!mine() && !stopped) changed_.wait_for(lock, kLook);
     const bool taken = mine();

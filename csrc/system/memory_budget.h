@@ -1,4 +1,4 @@
-// Memory that the threads of a pool share for images that need much of it.
+// A budget of memory that the threads of a pool share for images that need much of it.
 #pragma once
 
 #include <atomic>
@@ -9,16 +9,17 @@
 
 namespace fastdata {
 
-// What takes less is not counted: usual images touch neither lock nor counter.
+// Less than this is not counted, so that ordinary images touch neither lock nor counter.
 inline constexpr size_t kSmallDecode = size_t{32} << 20;
 
-// Bytes that may be in use at a time. Who asks for more than is left waits, in the order of
-// asking, until others gave theirs back; one alone always gets what it asks for, however much.
+// Bytes that may be in use at a time. Whoever asks for more than is left waits until others have given
+// theirs back, first come, first served. A request larger than the budget is granted while nobody else
+// holds any, since it could never be granted otherwise.
 class MemoryBudget {
   public:
     explicit MemoryBudget(size_t total) : total_(total) {}
 
-    // False, without the bytes, where `stopped` became true before they were free.
+    // False, and nothing is taken, if `stopped` became true before the bytes were free.
     bool take(size_t size, const std::atomic<bool> &stopped);
     void give(size_t size);
 
@@ -30,7 +31,7 @@ class MemoryBudget {
     size_t used_ = 0;
 };
 
-// A thread's part of a budget, at most one at a time. Without a budget nothing waits.
+// A thread's share of a budget, at most one at a time. Without a budget it never waits.
 class Lease {
   public:
     explicit Lease(MemoryBudget *budget) : budget_(budget) {}
@@ -39,10 +40,10 @@ class Lease {
     Lease &operator=(const Lease &) = delete;
 
     void stop_with(const std::atomic<bool> *stopped) { stopped_ = stopped; }
-    // Waits for so much memory if it is not small and no lease was taken yet. Throws
-    // std::runtime_error where the job was cancelled meanwhile.
+    // Waits for this much memory, unless it is little or a share was taken already. Throws
+    // std::runtime_error if the job is cancelled while it waits.
     void take(size_t size);
-    // Whether much memory was taken since the last end().
+    // Whether a share was taken since the last end().
     bool large() const { return size_ > 0; }
     void end();
 

@@ -1,4 +1,4 @@
-// What belongs to the process that made it.
+// Objects that belong to the process that made them.
 #pragma once
 
 #include <memory>
@@ -10,9 +10,9 @@
 
 namespace fastdata {
 
-// Owns a T that has threads, or that threads share. A forked child has the memory of its parent but none
-// of its threads, and finds locks as they were at the fork: there the T is left alone, neither used nor
-// destroyed. The little memory that this takes is the child's until it ends.
+// Owns a T that has threads, or that threads share. A forked child has its parent's memory but none of
+// its threads, and finds locks as they were at the fork, perhaps held for ever. There the T is neither
+// used nor destroyed; the child leaks it, which costs little.
 template <typename T>
 class OfThisProcess {
   public:
@@ -30,7 +30,7 @@ class OfThisProcess {
     }
     T *operator->() const { return &**this; }
 
-    // Destroys it, or leaves it to the parent.
+    // Destroys it; in a forked child, leaks it.
     void reset() {
         if (is_here()) {
             value_.reset();

@@ -1,9 +1,9 @@
-// Reading values of an LMDB file by 8-byte keys, without mapping it.
+// Reads values of an LMDB file by 8-byte keys, without mapping the file.
 //
-// The pages of the B-tree are read with pread and every offset in them is checked, so a truncated
-// or damaged file is an error, where LMDB's own map kills the process (SIGBUS, SIGSEGV). Neither
-// forks nor other readers of the file matter. The layout is that of LMDB 0.9 (data version 1) on a
-// little-endian 64-bit machine, as libraries/liblmdb/mdb.c declares it.
+// Pages of the B-tree are read with pread, and every offset in them is checked, so a truncated or
+// damaged file gives an error; LMDB's own map would kill the process with SIGBUS or SIGSEGV. Forks and
+// other readers of the file do not matter. The layout is that of LMDB 0.9 (data version 1) on a
+// little-endian 64-bit machine, as declared in libraries/liblmdb/mdb.c.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,13 @@
 #include "files/byte_source.h"
 
 namespace fastdata {
+
+// What the meta page says about the tree.
+struct LmdbTree {
+    uint32_t page_size = 0;  // bytes
+    uint64_t pages = 0;
+    uint64_t root = 0;  // number of its page
+};
 
 class LmdbFile : public std::enable_shared_from_this<LmdbFile> {
   public:
@@ -24,12 +31,10 @@ class LmdbFile : public std::enable_shared_from_this<LmdbFile> {
 
   private:
     File file_;
-    uint32_t page_size_ = 0;
-    uint64_t pages_ = 0;
-    uint64_t root_ = 0;
+    LmdbTree tree_;
 };
 
-// Parts of the values of a batch.
+// Parts of values, one for each row of a batch.
 class LmdbValues : public ByteSource {
   public:
     LmdbValues(std::shared_ptr<const LmdbFile> file, std::vector<uint64_t> keys,
