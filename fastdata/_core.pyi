@@ -76,7 +76,7 @@ class LoadedSamples(ByteSource):
 
 class BatchJob:
     """
-    A batch that is being worked on; dropping it waits until nothing touches it.
+    A batch that is being worked on; dropping it waits until it is left alone.
     """
 
     def cancel(self) -> None:
@@ -101,7 +101,7 @@ class LoadJob(BatchJob):
 
 class WorkerPool:
     """
-    Threads that read and decode batches. Images that need much memory share `memory` bytes. With `libjpeg`, libjpeg-turbo decodes alone, with the same pixels, to compare with.
+    Threads that read and decode batches. Images that need much memory share `memory` bytes. With `libjpeg`, libjpeg-turbo decodes alone: the same pixels, to compare with.
     """
 
     def __init__(self, threads: int, limits: tuple[int, int, int], memory: int, libjpeg: bool = False) -> None: ...
@@ -112,7 +112,7 @@ class WorkerPool:
 
     def fill(self, source: ByteSource, crcs: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], places: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], regions: Annotated[NDArray[numpy.int64], dict(shape=(None, 4), order='C', device='cpu', writable=False)], scaled: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], cut: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], flip: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None, 3), order='C', device='cpu')], keep_going: bool) -> BatchJob:
         """
-        Decode the crops at `places` of a batch into `out`, which the job keeps alive and the caller must not touch until it is done; `sizes` are those of the whole images.
+        Decode the crops at `places` of a batch into `out`, which the job keeps alive and nobody else may touch until it is done; `sizes` are those of the whole images.
         """
 
     def load(self, source: ByteSource, keep_going: bool) -> LoadJob:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 CSRC = Path(__file__).parents[1] / "csrc"
-ROOMS = ("system", "jpeg", "resize", "files", "pool", "bind")
+ROOMS = ("base", "jpeg", "resize", "files", "pool", "bind")
 
 
 def test_rooms_are_all_there_are() -> None:

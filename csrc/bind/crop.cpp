@@ -9,8 +9,8 @@
 namespace fastdata {
 namespace {
 
-// The calling thread's worker, which it keeps for as long as the limits stay the same. It has no budget:
-// the caller has taken the memory from Python's.
+// The calling thread's worker, which it keeps for as long as the limits stay the same. It has no
+// budget: the caller has taken the memory from Python's.
 Worker &thread_worker(const JpegLimits &limits) {
     thread_local std::optional<Worker> worker;
     if (!worker || !(worker->limits == limits)) worker.emplace(limits, JpegWay::kFastest, nullptr);

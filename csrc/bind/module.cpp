@@ -1,5 +1,5 @@
-// The Python module fastdata._core. Only this room includes Python's headers. Each binding converts its
-// arguments, releases the GIL and calls one function of the other rooms.
+// The Python module fastdata._core. Only this room includes Python's headers. Each binding converts
+// its arguments, releases the GIL and calls one function of the other rooms.
 
 #include "bind/register.h"
 

@@ -3,18 +3,18 @@
 
 #include <nanobind/stl/shared_ptr.h>
 
+#include "base/process.h"
 #include "bind/convert.h"
 #include "bind/interpreter.h"
 #include "bind/register.h"
 #include "pool/batch_jobs.h"
 #include "pool/worker_pool.h"
-#include "system/process.h"
 
 namespace fastdata {
 namespace {
 
-// A pool as Python holds it. Its threads are joined without the GIL: whoever drops the pool holds it,
-// and to end the job that a thread is working on may take it too.
+// A pool as Python holds it. Its threads are joined without the GIL: whoever drops the pool holds
+// it, and to end the job that a thread is working on may take it too.
 class PoolHandle {
   public:
     PoolHandle(int threads, const JpegLimits &limits, size_t memory, bool libjpeg)
@@ -128,7 +128,7 @@ nb::list image_sizes(const LoadHandle &job) {
 void register_pool(nb::module_ &m) {
     nb::class_<LoadedSamples, ByteSource>(m, "LoadedSamples", "Samples in memory.");
     nb::class_<JobHandle>(
-        m, "BatchJob", "A batch that is being worked on; dropping it waits until nothing touches it.")
+        m, "BatchJob", "A batch that is being worked on; dropping it waits until it is left alone.")
         .def("cancel", &JobHandle::cancel, "Start no further row.")
         .def("wait", &JobHandle::wait, "seconds"_a, nb::call_guard<WithoutLock>(),
              "Wait until no thread touches the batch; False if that takes longer.")
@@ -142,16 +142,16 @@ void register_pool(nb::module_ &m) {
              "Width and height of each JPEG; zeros for other samples.");
     nb::class_<PoolHandle>(m, "WorkerPool",
                            "Threads that read and decode batches. Images that need much memory "
-                           "share `memory` bytes. With `libjpeg`, libjpeg-turbo decodes alone, with "
-                           "the same pixels, to compare with.")
+                           "share `memory` bytes. With `libjpeg`, libjpeg-turbo decodes alone: the "
+                           "same pixels, to compare with.")
         .def(nb::init<int, const JpegLimits &, size_t, bool>(), "threads"_a, "limits"_a,
              "memory"_a, "libjpeg"_a = false)
         .def_prop_ro("threads", &PoolHandle::threads,
                      "Threads that the system started, perhaps fewer than asked for.")
         .def("fill", &fill, "source"_a, "crcs"_a, "places"_a, "sizes"_a, "regions"_a, "scaled"_a,
              "cut"_a, "flip"_a, "out"_a.noconvert(), "keep_going"_a,
-             "Decode the crops at `places` of a batch into `out`, which the job keeps alive and the "
-             "caller must not touch until it is done; `sizes` are those of the whole images.")
+             "Decode the crops at `places` of a batch into `out`, which the job keeps alive and "
+             "nobody else may touch until it is done; `sizes` are those of the whole images.")
         .def("load", &load, "source"_a, "keep_going"_a, "Read samples into memory and probe them.");
 }
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "system/memory_budget.h"
+#include "base/memory_budget.h"
 
 namespace fastdata {
 
@@ -29,9 +29,9 @@ class ReadBuffer {
   public:
     explicit ReadBuffer(Lease &lease) : lease_(lease) {}
 
-    // Returns room for `size` bytes. If that is much, it first waits for its share of the budget, and
-    // for what decoding the bytes may take as well: a thread that held one and waited for the other
-    // could wait forever.
+    // Returns room for `size` bytes. If that is much, it first waits for its share of the budget,
+    // and for what decoding the bytes may take as well: a thread that held one and waited for the
+    // other could wait forever.
     uint8_t *grow(size_t size) {
         if (size >= kSmallDecode) lease_.take(size + decoding);
         if (memory_.size() < size) memory_.resize(size);
@@ -54,8 +54,8 @@ class ByteSource : public std::enable_shared_from_this<ByteSource> {
 
     virtual size_t rows() const = 0;
 
-    // Returns the bytes of a row of the batch, in the buffer or in memory that outlives the batch. Many
-    // threads call it at once. Throws ReadError.
+    // Returns the bytes of a row of the batch, in the buffer or in memory that outlives the batch.
+    // Many threads call it at once. Throws ReadError.
     virtual Bytes read(size_t row, ReadBuffer &buffer) const = 0;
 };
 
@@ -79,8 +79,8 @@ class File {
     uint64_t size_ = 0;
 };
 
-// The shards of a data set. The first `most_open` that are read stay open; others are opened for each
-// read, so that no file is ever closed while another thread reads from it.
+// The shards of a data set. The first `most_open` that are read stay open; others are opened for
+// each read, so that no file is ever closed while another thread reads from it.
 class FileSet : public std::enable_shared_from_this<FileSet> {
   public:
     FileSet(std::vector<std::string> paths, size_t most_open)

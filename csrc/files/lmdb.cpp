@@ -29,8 +29,8 @@ T load(const uint8_t *at) {
 // One page of the tree, in memory. Nothing in it is believed before it is checked.
 class Page {
   public:
-    // A page that a lost or misdirected write left with other content has another number in it. Most
-    // such pages would pass all other checks, and hide the samples that belong there.
+    // A page that a lost or misdirected write left with other content has another number in it.
+    // Most such pages would pass all other checks, and hide the samples that belong there.
     Page(const uint8_t *bytes, uint32_t size, uint64_t number) : bytes_(bytes), size_(size) {
         if (load<uint64_t>(bytes) != number) {
             damaged("page " + std::to_string(number) + " is not the page that belongs there");

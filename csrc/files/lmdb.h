@@ -1,8 +1,8 @@
 // Reads values of an LMDB file by 8-byte keys, without mapping the file.
 //
 // Pages of the B-tree are read with pread, and every offset in them is checked, so a truncated or
-// damaged file gives an error; LMDB's own map would kill the process with SIGBUS or SIGSEGV. Forks and
-// other readers of the file do not matter. The layout is that of LMDB 0.9 (data version 1) on a
+// damaged file gives an error; LMDB's own map would kill the process with SIGBUS or SIGSEGV. Forks
+// and other readers of the file do not matter. The layout is that of LMDB 0.9 (data version 1) on a
 // little-endian 64-bit machine, as declared in libraries/liblmdb/mdb.c.
 #pragma once
 

@@ -110,11 +110,13 @@ BaselineDecoder::Extent BaselineDecoder::begin(const JpegLayout &layout, const u
     const auto coded = static_cast<int64_t>(size - layout.coded);
     const int64_t blocks_needed = int64_t{extent.end - extent.first} *
                                   (extent.end_row - extent.top) * codes_.mcu().blocks;
-    // A block takes at least two bits, which bounds what is allocated for an image that claims more.
+    // A block takes at least two bits, which bounds what is allocated for an image that claims
+    // more.
     if (2 * blocks_needed > 8 * coded) throw_corrupt("premature end of the image");
      const int64_t runs = run_of(mcus_ - 1) + 1;
     coded_runs_.start(data, size, layout.coded, runs);
-    // Every run but the last ends in a marker of two bytes, so there are at most coded / 2 + 1 of them.
+    // Every run but the last ends in a marker of two bytes, so there are at most coded / 2 + 1 of
+    // them.
     grow(bytes_,
          static_cast<size_t>(coded + (std::min(runs, coded / 2) + 1) * BitPlace::kPadding));
     const auto blocks = static_cast<size_t>(mcus_per_row_) * codes_.mcu().blocks;
@@ -136,8 +138,8 @@ BaselineDecoder::Extent BaselineDecoder::begin(const JpegLayout &layout, const u
     return extent;
 }
 
-// Reads the coefficients of the runs that the extent needs in a row. Above the extent that is only the
-// run that leads into it.
+// Reads the coefficients of the runs that the extent needs in a row. Above the extent that is only
+// the run that leads into it.
 void BaselineDecoder::read_row(const Extent &extent, int row) {
     const int64_t start = int64_t{row} * mcus_per_row_, end = start + mcus_per_row_;
     const int64_t first = run_of(start + extent.first), last = run_of(start + extent.end - 1);
@@ -190,7 +192,8 @@ void BaselineDecoder::start_run(int64_t run, RunStream &stream) {
     while (coded_runs_.next() < run) coded_runs_.take(nullptr);
     uint8_t *begin = bytes_.data() + bytes_used_;
     const auto length = static_cast<size_t>(coded_runs_.take(begin) - begin);
-    std::memset(begin + length, 0, BitPlace::kPadding);  // so that damage fails in the same way each time
+    // Zeros, so that damage fails in the same way each time.
+    std::memset(begin + length, 0, BitPlace::kPadding);
     stream.start(begin, length);
     bytes_used_ += length + BitPlace::kPadding;
 }

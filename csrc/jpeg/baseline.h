@@ -2,17 +2,18 @@
 // libjpeg-turbo but with its pixels.
 //
 // It works on one row of MCUs at a time: the coefficients of the runs that the region needs, their
-// samples, then the rows of pixels that these complete. All but the result stays in the nearest caches.
+// samples, then the rows of pixels that these complete. All but the result stays in the nearest
+// caches.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "base/region.h"
 #include "jpeg/codec.h"
 #include "jpeg/kernels.h"
 #include "jpeg/layout.h"
-#include "jpeg/region.h"
 #include "jpeg/scan.h"
 #include "jpeg/streams.h"
 
@@ -20,21 +21,21 @@ namespace fastdata {
 
 class BaselineDecoder {
   public:
-    // Takes the tables of an image whose header `info` has read. False if libjpeg has to decode it: for
-    // more than one scan, CMYK, sampling factors that do not divide each other, tables that are missing
-    // or make no code, or more than 10 blocks an MCU.
+    // Takes the tables of an image whose header `info` has read. False if libjpeg has to decode it:
+    // for more than one scan, CMYK, sampling factors that do not divide each other, tables that are
+    // missing or make no code, or more than 10 blocks an MCU.
     bool prepare(const jpeg_decompress_struct *info, const JpegLayout &layout);
 
-    // Returns the region's pixels, once prepare() was true. Throws DecodeError if what it needs of the
-    // image is damaged.
+    // Returns the region's pixels, once prepare() was true. Throws DecodeError if what it needs of
+    // the image is damaged.
     RgbView decode(const JpegLayout &layout, const uint8_t *data, size_t size, const Box &region,
                    const JpegKernels &kernels);
 
   private:
     enum class Colours { kGray, kRgb, kYcc };
 
-    // The samples of a component. The ring holds two rows of MCUs, because interpolating the last row
-    // of pixels of one takes the first samples of the next.
+    // The samples of a component. The ring holds two rows of MCUs, because interpolating the last
+    // row of pixels of one takes the first samples of the next.
     struct Plane {
         int h, v;                // blocks of an MCU across and down
         int expand_h, expand_v;  // pixels of a sample

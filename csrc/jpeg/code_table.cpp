@@ -12,8 +12,8 @@ constexpr int kMaxLength = 16;
 constexpr int kReserved = 256;
 constexpr int kSymbols = kReserved + 1;
 
-// Joins the two lightest trees until one is left. Only the depth of each symbol matters, so a tree is
-// a chain of its symbols, and joining two makes every symbol in both one bit longer.
+// Joins the two lightest trees until one is left. Only the depth of each symbol matters, so a tree
+// is a chain of its symbols, and joining two makes every symbol in both one bit longer.
 void merge_trees(const uint32_t *counts, int *depth) {
     uint64_t weight[kSymbols];
     std::copy(counts, counts + kReserved, weight);
@@ -46,8 +46,8 @@ void merge_trees(const uint32_t *counts, int *depth) {
     }
 }
 
-// Shortens codes of more than 16 bits. They come in pairs: one of a pair moves up to its parent, the
-// other joins a shorter code, which grows by one bit to make room.
+// Shortens codes of more than 16 bits. They come in pairs: one of a pair moves up to its parent,
+// the other joins a shorter code, which grows by one bit to make room.
 void limit_lengths(int *codes_of) {
     for (int length = kSymbols; length > kMaxLength; --length) {
         while (codes_of[length] > 0) {
@@ -67,7 +67,8 @@ void remove_reserved(int *codes_of) {
     if (longest > 0) --codes_of[longest];
 }
 
-// Symbols by depth, which after limit_lengths may not be their length any more but is still its order.
+// Symbols by depth, which after limit_lengths may not be their length any more but is still its
+// order.
 void sort_symbols(const int *depth, uint8_t *symbols) {
     for (int length = 1; length < kSymbols; ++length) {
         for (int symbol = 0; symbol < kReserved; ++symbol) {

@@ -21,9 +21,10 @@ bool is_harmless(int code) {
 void weigh_message(j_common_ptr info, int level) {
     if (level >= 0) return;
     auto *errors = reinterpret_cast<JpegErrorManager *>(info->err);
-    if (errors->tolerated == Tolerated::kHarmless && !is_harmless(errors->base.msg_code)) jump(info);
+    const int code = errors->base.msg_code;
+    if (errors->tolerated == Tolerated::kHarmless && !is_harmless(code)) jump(info);
     ++errors->base.num_warnings;
-    errors->strays += errors->base.msg_code == JWRN_EXTRANEOUS_DATA;
+    errors->strays += code == JWRN_EXTRANEOUS_DATA;
 }
 
 void no_output(j_common_ptr) {}

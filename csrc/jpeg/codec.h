@@ -25,7 +25,7 @@ class JpegError : public DecodeError {
 
 // Which of libjpeg's warnings do not end a call.
 enum class Tolerated {
-    kHarmless,  // those that change no coefficient: stray bytes, JFIF and Adobe segments it does not know
+    kHarmless,  // those that change no coefficient: about stray bytes, unknown JFIF or Adobe kinds
     kDamage,    // all, so that there are pixels wherever libjpeg makes some
 };
 
@@ -56,8 +56,8 @@ class JpegCodec {
     int warnings() const { return static_cast<int>(errors_.base.num_warnings); }
     int strays() const { return errors_.strays; }
 
-    // Runs body(Info *), which may call libjpeg. An error jumps over body's frame, so nothing in it may
-    // have a destructor.
+    // Runs body(Info *), which may call libjpeg. An error jumps over body's frame, so nothing in it
+    // may have a destructor.
     template <typename Body>
     void call(const Body &body) {
         static_assert(std::is_trivially_destructible_v<Body>);

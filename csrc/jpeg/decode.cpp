@@ -29,8 +29,8 @@ void cmyk_to_rgb(const uint8_t *in, uint8_t *out, int pixels) {
     }
 }
 
-// If some coefficients of a progressive image lack their full precision, libjpeg smooths its blocks.
-// It looks at two blocks around each, which is more than the margin of a crop.
+// If some coefficients of a progressive image lack their full precision, libjpeg smooths its
+// blocks. It looks at two blocks around each, which is more than the margin of a crop.
 bool may_smooth(const jpeg_decompress_struct *info) {
     if (!info->progressive_mode || !info->coef_bits) return false;
     for (int c = 0; c < info->num_components; ++c) {
@@ -192,8 +192,8 @@ Rows JpegDecoder::State::start(JpegDecompressor &jpeg, const Cutout &cutout) {
     return rows;
 }
 
-// Reads the region's rows into `pixels`. Rows above it are read too where libjpeg could not skip them;
-// the first one of the region overwrites them.
+// Reads the region's rows into `pixels`. Rows above it are read too where libjpeg could not skip
+// them; the first one of the region overwrites them.
 void JpegDecoder::State::read_rows(JpegDecompressor &jpeg, const Rows &rows, const Box &region) {
     const size_t stride = size_t{rows.width} * rows.channels;
     const auto first = static_cast<JDIMENSION>(region.y0);

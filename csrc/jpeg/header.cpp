@@ -40,8 +40,8 @@ JpegHeader read_jpeg_header(const uint8_t *data, size_t size, const JpegLimits &
     JpegFrame frame;
     JpegHeader header;
     int restart_interval = 0;
-    // Decoding a single Huffman-coded scan notices when data are missing, so an image of one needs no
-    // end-of-image marker to prove that it is whole.
+    // Decoding a single Huffman-coded scan notices when data are missing, so an image of one needs
+    // no end-of-image marker to prove that it is whole.
     bool one_scan = false;
     for (;;) {
         const Segment segment = segments.next();

@@ -25,16 +25,16 @@ struct Zigzag {
 };
 inline constexpr Zigzag kZigzag;
 
-// A table entry packs what the next bits mean into 32 bits. From the low byte up: the number of bits
-// it consumes, how far it advances in zigzag order, and the coefficient's value. With kMore set, the
-// value's bits did not fit into the lookup, and its size is stored instead of the value; an entry
-// that is kMore alone means that not even the code fitted.
+// A table entry packs what the next bits mean into 32 bits. From the low byte up: the number of
+// bits it consumes, how far it advances in zigzag order, and the coefficient's value. With kMore
+// set, the value's bits did not fit into the lookup, and its size is stored instead of the value;
+// an entry that is kMore alone means that not even the code fitted.
 namespace entry {
 constexpr uint32_t kLength = 0x3F;
 constexpr uint32_t kMore = 0x80;
 constexpr uint32_t kNone = UINT32_MAX;
-// How far an end of block advances: farther than any run of zeros, so that a position beyond it tells
-// how many coefficients came before.
+// How far an end of block advances: farther than any run of zeros, so that a position beyond it
+// tells how many coefficients came before.
 constexpr int kEndOfBlock = 129;
 
 inline uint32_t pack(int length, int advance, int value) {
@@ -107,8 +107,9 @@ struct BitPlace {
     uint64_t bits = 0;  // the next `count` bits, from the top
     uint32_t count = 0;
 
-    // Tops up to at least 56 bits: five entries without kMore, or any entry with it. Stops at `cap`,
-    // eight bytes past the last one: whoever gets there has consumed more bits than there are.
+    // Tops up to at least 56 bits: five entries without kMore, or any entry with it. Stops at
+    // `cap`, eight bytes past the last one: whoever gets there has consumed more bits than there
+    // are.
     void refill(const uint8_t *cap) {
         bits |= load_big_endian(next) >> count;
         next += (63 - count) >> 3;
@@ -125,8 +126,8 @@ struct BitPlace {
         count -= entry::length(found);
     }
 
-    // Consumes the bits of an entry with kMore, right after a refill. Returns an entry with the value,
-    // which consumes nothing, or kNone if there is no such code.
+    // Consumes the bits of an entry with kMore, right after a refill. Returns an entry with the
+    // value, which consumes nothing, or kNone if there is no such code.
     uint32_t take_more(const HuffmanLookup &table, uint32_t found) {
         if (found == entry::kMore) found = table.find_long(static_cast<uint32_t>(bits >> 48));
         if (found == entry::kNone) return found;

@@ -5,7 +5,7 @@
 #if defined(__x86_64__)
 #include <cstring>
 
-#include "system/avx2.h"
+#include "base/avx2.h"
 
 namespace fastdata {
 namespace {
@@ -35,7 +35,7 @@ struct Pairs {
     __m256i p04, p26, p71, p35;
 };
 
-// Eight outputs, each for 8 columns, as 32 bits still.
+// Eight outputs, each for 8 columns, still of 32 bits.
 struct Sums {
     __m256i s[8];
 };
@@ -73,7 +73,7 @@ FASTDATA_AVX2 inline Sums transform(const Pairs &in) {
              _mm256_srai_epi32(_mm256_sub_epi32(even0, odd0), kShift)}};
 }
 
-// Columns in the order in which pass 1 leaves them next to each other as pairs for pass 2.
+// The order of columns that makes pass 1 leave them as adjacent pairs for pass 2.
 FASTDATA_AVX2 inline __m128i pair_order() {
     return _mm_setr_epi8(0, 1, 8, 9, 4, 5, 12, 13, 14, 15, 2, 3, 6, 7, 10, 11);
 }
@@ -94,8 +94,8 @@ FASTDATA_AVX2 inline void store_two(__m128i rows, uint8_t *first, uint8_t *secon
     _mm_storeh_pi(reinterpret_cast<__m64 *>(second), _mm_castsi128_ps(rows));
 }
 
-// The sums of pass 2 as bytes with saturation; kSigned: they are still to be raised by 128. Result:
-// in each half of `low` the first two rows of that half, in `high` the others.
+// The sums of pass 2 as saturated bytes. With kSigned, 128 is still to be added. Each half of `low`
+// gets the first two rows of that half, `high` the others.
 template <bool kSigned>
 FASTDATA_AVX2 inline void to_rows(const Sums &out, __m256i &low, __m256i &high) {
     const __m256i even_low = _mm256_packs_epi32(out.s[0], out.s[2]);
@@ -119,7 +119,7 @@ FASTDATA_AVX2 inline void to_rows(const Sums &out, __m256i &low, __m256i &high) 
     high = _mm256_unpackhi_epi8(even, odd);
 }
 
-// Pass 2 from pairs for rows 0 to 7.
+// Pass 2, from the pairs of rows 0 to 7.
 FASTDATA_AVX2 inline void finish(const Pairs &in, uint8_t *out, ptrdiff_t stride) {
     __m256i low, high;
     to_rows<true>(transform<kShift2>(in), low, high);
@@ -130,8 +130,8 @@ FASTDATA_AVX2 inline void finish(const Pairs &in, uint8_t *out, ptrdiff_t stride
     store_two(_mm256_extracti128_si256(high, 1), lower + 2 * stride, lower + 3 * stride);
 }
 
-// Only the first row has coefficients: libjpeg-turbo skips pass 1 then. Values too large wrap
-// rather than saturate, so that this is no mere shortcut.
+// For blocks with coefficients in the first row only. libjpeg-turbo skips pass 1 for them, so that
+// values that are too large wrap instead of saturating: this is more than a shortcut.
 FASTDATA_AVX2 void idct_first_row(const int16_t *block, const uint16_t *table, uint8_t *out,
                                   ptrdiff_t stride) {
     const __m128i row = _mm_mullo_epi16(load128(block),
@@ -144,11 +144,11 @@ FASTDATA_AVX2 void idct_first_row(const int16_t *block, const uint16_t *table, u
 }
 
 FASTDATA_AVX2 inline bool only_first_row(const int16_t *block) {
-    // Almost always, one of these says no.
+    // This much says no for nearly all blocks.
     if (load64(block + 8) | load64(block + 16)) return false;
     const __m128i row1 = load128(block + 8);
-    const __m256i rows =
-        _mm256_or_si256(_mm256_or_si256(load256(block + 16), load256(block + 32)), load256(block + 48));
+    const __m256i rows = _mm256_or_si256(
+        _mm256_or_si256(load256(block + 16), load256(block + 32)), load256(block + 48));
     const __m256i all = _mm256_or_si256(rows, _mm256_zextsi128_si256(row1));
     return _mm256_testz_si256(all, all);
 }
@@ -187,8 +187,8 @@ FASTDATA_AVX2 void idct_full(const int16_t *block, const uint16_t *table, uint8_
            out, stride);
 }
 
-// The transform of the inputs 0 to 3 alone has no sum of inputs left that could wrap: each output
-// is a sum of two products of the pair 0 and 2, and two of the pair 1 and 3.
+// With inputs 0 to 3 alone there is no sum of inputs that could wrap: each output is the sum of two
+// products of the pair 0 and 2, and of two products of the pair 1 and 3.
 constexpr int32_t kEven0 = factor_pair(kOne, kF0541 + kF0765), kEven1 = factor_pair(kOne, kF0541);
 constexpr int32_t kEven2 = factor_pair(kOne, -kF0541), kEven3 = factor_pair(kOne, -kF0541 - kF0765);
 constexpr int32_t kOdd0 = factor_pair(kF1501 - kF0899 + kF1175 - kF0390, kF1175);
@@ -220,7 +220,8 @@ FASTDATA_AVX2 void idct_corner(const int16_t *block, const uint16_t *table, uint
     const __m256i row03_12 = _mm256_packs_epi32(sum01, sum32);
     const __m256i row74_65 = _mm256_packs_epi32(sum76, sum45);
 
-    // Pairs of rows 0, 3, 7, 4 and 1, 2, 6, 5. The 128 goes in with the half; there is room for it.
+    // Pairs of rows 0, 3, 7, 4 and 1, 2, 6, 5. The 128 is added with the half; there is room for
+    // it.
     const __m256i row02 = select<0x88>(row03_12, row74_65);
     const __m256i row13 = select<0xDD>(row03_12, row74_65);
     const __m256i raise = _mm256_set1_epi32((128 << kShift2) + (1 << (kShift2 - 1)));
@@ -259,7 +260,7 @@ FASTDATA_AVX2 void idct_avx2(const int16_t *block, const uint16_t *table, int co
                              ptrdiff_t stride) {
     if (coded > kCornerCoded) return idct_full(block, table, out, stride);
     if (coded > 1) return idct_corner(block, table, out, stride);
-    // As idct_first_row for one coefficient.
+    // What idct_first_row gives for a single coefficient.
     const auto value =
         static_cast<int16_t>(static_cast<uint16_t>(static_cast<uint32_t>(block[0]) * table[0] * 4));
     int sample = ((value + 16) >> 5) + 128;

@@ -26,8 +26,8 @@ inline int16_t descale(int sum) {
 }
 
 // Transforms all columns. Sums of two inputs wrap at 16 bits, so no sum of products exceeds 32 bits
-// whatever the inputs are: the magnitudes of an output's factors sum to 64570 or less, and 32768 times
-// that leaves room for the half.
+// whatever the inputs are: the magnitudes of an output's factors sum to 64570 or less, and 32768
+// times that leaves room for the half.
 template <int kShift>
 inline void transform_columns(const Block16 &in, Block16 &out) {
     constexpr int kHalf = 1 << (kShift - 1);
@@ -80,8 +80,8 @@ inline Row16 interleave_high(Row16 a, Row16 b) {
 }
 #endif
 
-// Transposes in three steps. Each interleaves the rows i and i + 4, which moves one bit of a value's
-// row number to its column number, and one the other way.
+// Transposes in three steps. Each interleaves the rows i and i + 4, which moves one bit of a
+// value's row number to its column number, and one the other way.
 inline void transpose(const Block16 &in, Block16 &out) {
     std::array<Row16, 8> a, b;
     std::memcpy(a.data(), in.data(), sizeof in);
@@ -107,8 +107,8 @@ void idct(const int16_t *block, const uint16_t *table, int coded, uint8_t *out, 
         a[i] = static_cast<int16_t>(
             static_cast<uint16_t>(static_cast<uint32_t>(block[i]) * table[i]));
     }
-    // If only the first row has coefficients, libjpeg-turbo skips the first pass. Values that are too
-    // large then wrap instead of saturating.
+    // If only the first row has coefficients, libjpeg-turbo skips the first pass. Values that are
+    // too large then wrap instead of saturating.
     int16_t below = 0;
     for (int i = 8; i < 64; ++i) below |= block[i];
     if (below) {
@@ -150,8 +150,8 @@ void upsample_h2v2(const uint8_t *near, const uint8_t *far, int count, uint8_t *
     }
 }
 
-// How many pixels are converted before they are interleaved: enough to vectorise, few enough for the
-// nearest cache.
+// How many pixels are converted before they are interleaved: enough to vectorise, few enough for
+// the nearest cache.
 constexpr int kBlock = 64;
 
 // Only the last loop, which interleaves, does not vectorise with every compiler.
@@ -160,8 +160,8 @@ inline void convert_pixels(const uint8_t *y, const uint8_t *cb, const uint8_t *c
     constexpr int kHalf = 1 << 15;
     std::array<uint8_t, kBlock> red, green, blue;
     for (int i = 0; i < size; ++i) {
-        // The factors are 1.402, 1.772, -0.34414 and -0.71414. Their whole parts are added apart, so
-        // that 16 bits hold the rest.
+        // The factors are 1.402, 1.772, -0.34414 and -0.71414. Their whole parts are added apart,
+        // so that 16 bits hold the rest.
         const int16_t b = static_cast<int16_t>(cb[i] - 128), r = static_cast<int16_t>(cr[i] - 128);
         red[i] = saturate8(y[i] + r + ((26345 * r + kHalf) >> 16));
         blue[i] = saturate8(y[i] + 2 * b + ((-14942 * b + kHalf) >> 16));

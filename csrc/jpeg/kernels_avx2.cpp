@@ -3,14 +3,15 @@
 #include "jpeg/kernels.h"
 
 #if defined(__x86_64__)
-#include "system/avx2.h"
+#include "base/avx2.h"
 
 namespace fastdata {
 namespace {
 
 // (3 * a + b + 2) >> 2 is the average of a and of the average of a and b, where the inner average
-// is rounded down and the outer one up; (3 * a + b + 1) >> 2 the same with the roundings swapped.
-// vpavgb rounds up; it is one too much for a rounding down wherever the two differ in the last bit.
+// is rounded down and the outer one up; (3 * a + b + 1) >> 2 is the same with the roundings
+// swapped. vpavgb rounds up, which is one more than rounding down wherever the two differ in the
+// last bit.
 FASTDATA_AVX2 inline __m256i average_down(__m256i a, __m256i b) {
     const __m256i uneven = _mm256_and_si256(_mm256_xor_si256(a, b), _mm256_set1_epi8(1));
     return _mm256_sub_epi8(_mm256_avg_epu8(a, b), uneven);
@@ -24,7 +25,7 @@ FASTDATA_AVX2 inline __m256i blend_bias2(__m256i near, __m256i far) {
     return _mm256_avg_epu8(near, average_down(near, far));
 }
 
-// Stores 64 bytes of which `low` holds 0-15 and 32-47.
+// Stores 64 bytes: `low` holds 0-15 and 32-47, `high` the others.
 FASTDATA_AVX2 inline void store_halves(uint8_t *out, __m256i low, __m256i high) {
     store256(out, _mm256_permute2x128_si256(low, high, 0x20));
     store256(out + 32, _mm256_permute2x128_si256(low, high, 0x31));
@@ -67,7 +68,7 @@ FASTDATA_AVX2 inline __m256i double_width(__m256i before, __m256i here, __m256i 
     const __m256i seven = _mm256_add_epi16(three, _mm256_set1_epi16(7));
     const __m256i eight = _mm256_add_epi16(three, _mm256_set1_epi16(8));
     const __m256i even = _mm256_srli_epi16(_mm256_add_epi16(eight, before), 4);
-    // 12 bits, shifted until the result is the upper byte.
+    // A sum of 12 bits, shifted so that the result is the upper byte.
     const __m256i odd = _mm256_slli_epi16(_mm256_add_epi16(seven, after), 4);
     return _mm256_blendv_epi8(odd, even, _mm256_set1_epi16(0xFF));
 }
@@ -92,8 +93,8 @@ FASTDATA_AVX2 inline Colours colours(__m256i y, __m256i cb, __m256i cr) {
     const __m256i centre = _mm256_set1_epi16(128);
     cb = _mm256_sub_epi16(cb, centre);
     cr = _mm256_sub_epi16(cr, centre);
-    // 1.402 = 1 + 0.402 and 1.772 = 2 - 0.228: what is left fits 16 bits, and vpmulhrsw, which
-    // rounds after 15 bits, yields the same as 16 bits do in libjpeg for all 256 values.
+    // 1.402 = 1 + 0.402 and 1.772 = 2 - 0.228: the fractions fit 16 bits, and vpmulhrsw, which
+    // rounds after 15 bits, gives for all 256 values what libjpeg gets with 16.
     const __m256i red = _mm256_mulhrs_epi16(cr, _mm256_set1_epi16(13173));
     const __m256i blue = _mm256_mulhrs_epi16(cb, _mm256_set1_epi16(-7471));
     // 0.71414 = 1 - 0.28586. Green is rounded as a whole, so it takes 32 bits.
@@ -110,8 +111,8 @@ FASTDATA_AVX2 inline Colours colours(__m256i y, __m256i cb, __m256i cr) {
 
 FASTDATA_AVX2 void ycc_to_rgb(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, int count,
                               uint8_t *out) {
-    // 16 pixels take 48 bytes: byte 3 * i of red, say. Each order puts the values of one colour
-    // where they belong in the one of three times 16 bytes that they go to.
+    // 16 pixels take 48 bytes, in which red i is byte 3 * i, and so on. Each order moves the values
+    // of a colour to their places within whichever 16 of the 48 bytes they go to.
     const __m256i red_order = _mm256_broadcastsi128_si256(
         _mm_setr_epi8(0, 11, 6, 1, 12, 7, 2, 13, 8, 3, 14, 9, 4, 15, 10, 5));
     const __m256i green_order = _mm256_broadcastsi128_si256(
@@ -146,7 +147,7 @@ FASTDATA_AVX2 void ycc_to_rgb(const uint8_t *y, const uint8_t *cb, const uint8_t
             _mm256_blendv_epi8(_mm256_blendv_epi8(red, green, third0), blue, third1);
         const __m256i third =
             _mm256_blendv_epi8(_mm256_blendv_epi8(red, green, third2), blue, third0);
-        // Only stores with a pixel to keep, lest the last one pass the slack.
+        // Skips stores without a pixel to keep: the last one could reach beyond the slack.
         store256(out, _mm256_permute2x128_si256(first, second, 0x20));
         if (count - i > 10) store256(out + 32, _mm256_blend_epi32(third, first, 0xF0));
         if (count - i > 21) store256(out + 64, _mm256_permute2x128_si256(second, third, 0x31));

@@ -47,7 +47,9 @@ class LayoutReader {
             case kDht: note_huffman(segment); return true;
             case kDac: return true;
             case kDqt: note_quantisation(segment); return true;
-            case kDri: layout_.restart_interval = read_restart_interval(data_, segment); return true;
+            case kDri:
+                layout_.restart_interval = read_restart_interval(data_, segment);
+                return true;
             case kSos: read_scan(segment); return true;
             case kApp0: return starts_with(segment, 14, "JFIF");
             case kApp14: return starts_with(segment, 12, "Adobe");

@@ -1,3 +1,6 @@
+// CMake compiles this file by itself to see whether a static libjpeg-turbo can be linked, so it
+// needs nothing but the library.
+
 #include "jpeg/library.h"
 
 #include <csetjmp>
@@ -23,8 +26,8 @@ void jump(j_common_ptr info) {
     std::longjmp(reinterpret_cast<ErrorManager *>(info->err)->on_error, 1);
 }
 
-// jpeg_create_decompress compares the ABI version and the size of its struct with the library's.
-// No object here has a destructor, because longjmp would not run it.
+// jpeg_create_decompress compares the ABI version and the size of its struct with the library's. No
+// object here may have a destructor, because longjmp would not run it.
 bool library_fits_header() {
     ErrorManager errors;
     jpeg_decompress_struct info;
@@ -40,7 +43,7 @@ bool library_fits_header() {
 
 std::string libjpeg_turbo_version() {
     if (!library_fits_header()) {
-        throw std::runtime_error("the libjpeg that was loaded is not the one fastdata was built with");
+        throw std::runtime_error("the loaded libjpeg is not the one that fastdata was built with");
     }
     constexpr int number = LIBJPEG_TURBO_VERSION_NUMBER;  // 2001005 is 2.1.5
     return std::to_string(number / 1000000) + "." + std::to_string(number / 1000 % 1000) + "." +

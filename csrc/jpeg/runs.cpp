@@ -52,9 +52,10 @@ bool RunIndex::find(const JpegLayout &layout, const uint8_t *data, size_t size, 
         at = find_marker(data, at, size);
         if (at == size) return false;
         const int marker = data[at + 1];
-        const bool last = all && run + 1 == wanted;
-        if (last ? marker == 0xFF || (marker & 0xF8) == kRst0 : marker != static_cast<int>(kRst0 + run % 8)) {
-            return false;
+        if (all && run + 1 == wanted) {
+            if (marker == 0xFF || (marker & 0xF8) == kRst0) return false;
+        } else {
+            if (marker != static_cast<int>(kRst0 + run % 8)) return false;
         }
         at += 2;
         starts_.push_back(static_cast<uint32_t>(at));

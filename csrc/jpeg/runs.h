@@ -1,16 +1,16 @@
 // Restart runs: the parts of a baseline JPEG that can be decoded without what comes before them.
 //
-// If the restart interval divides the MCUs of a row, a JPEG is a grid of runs, each one MCU high and
-// `interval` MCUs wide. Any rectangle of runs becomes a JPEG of its own with other headers around it
-// and its restart markers renumbered.
+// If the restart interval divides the MCUs of a row, a JPEG is a grid of runs, each one MCU high
+// and `interval` MCUs wide. Any rectangle of runs becomes a JPEG of its own with other headers
+// around it and its restart markers renumbered.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "base/region.h"
 #include "jpeg/layout.h"
-#include "jpeg/region.h"
 
 namespace fastdata {
 
@@ -21,8 +21,8 @@ Box widen_for_upsampling(const JpegLayout &layout, const Box &box);
 
 class RunIndex {
   public:
-    // Finds the runs of the first `mcu_rows` rows by searching for their markers. False if the image
-    // has no grid of runs, or its markers are not the expected ones.
+    // Finds the runs of the first `mcu_rows` rows by searching for their markers. False if the
+    // image has no grid of runs, or its markers are not the expected ones.
     bool find(const JpegLayout &layout, const uint8_t *data, size_t size, int mcu_rows);
 
     int columns() const { return columns_; }

@@ -49,7 +49,7 @@ uint8_t *CodedRuns::take(uint8_t *out) {
         const bool cut = after == size_;
         if (cut && next_ + 1 < runs_) throw_corrupt("premature end of the image");
         marker_ = cut ? int{kCut} : data_[after];
-        const bool stuffing = marker_ == 0 && after == end + 1;  // 0xff00 stands for a data byte 0xff
+        const bool stuffing = marker_ == 0 && after == end + 1;  // 0xff00 stands for a byte 0xff
         if (out && readable) {
             const size_t count = end - at_ + stuffing;
             std::memcpy(out, data_ + at_, count);

@@ -1,5 +1,5 @@
-// What it takes to read a sequential scan: the Huffman tables of its blocks, and its coded bytes, one
-// restart run at a time.
+// What it takes to read a sequential scan: the Huffman tables of its blocks, and its coded bytes,
+// one restart run at a time.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,8 @@ class ScanCodes {
     ScanCodes(const ScanCodes &) = delete;  // blocks point to the tables
     ScanCodes &operator=(const ScanCodes &) = delete;
 
-    // Takes the tables that `info` has read up to its first scan. False if one is missing or makes no
-    // code, or if an MCU has too many blocks.
+    // Takes the tables that `info` has read up to its first scan. False if one is missing or makes
+    // no code, or if an MCU has too many blocks.
     bool read(const jpeg_decompress_struct *info);
 
     const McuCodes &mcu() const { return mcu_; }
@@ -39,9 +39,9 @@ class CodedRuns {
     // The scan's `runs` runs begin at `at`.
     void start(const uint8_t *data, size_t size, size_t at, int64_t runs);
 
-    // Copies the next run to `out`, or skips it if that is null, without stuffing and the marker that
-    // ends it. Returns the end of the copy. Throws DecodeError if the marker is not the right one;
-    // the last run may end with the file instead.
+    // Copies the next run to `out`, or skips it if that is null, without stuffing and the marker
+    // that ends it. Returns the end of the copy. Throws DecodeError if the marker is not the right
+    // one; the last run may end with the file instead.
     uint8_t *take(uint8_t *out);
 
     int64_t next() const { return next_; }  // number of the run that take() would take

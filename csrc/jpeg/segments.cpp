@@ -36,7 +36,8 @@ void check_pixels(int width, int height, const JpegLimits &limits) {
     }
 }
 
-// libjpeg-turbo reads the coefficients of images with other factors, but cannot make pixels of them.
+// libjpeg-turbo reads the coefficients of images with other factors, but cannot make pixels of
+// them.
 void check_sampling(const JpegFrame &frame) {
     for (int i = 0; i < frame.components; ++i) {
         const JpegComponent &c = frame.component[i];
@@ -157,7 +158,7 @@ void read_frame(const uint8_t *data, const Segment &segment, const JpegLimits &l
 int read_scan_components(const uint8_t *data, const Segment &segment, const JpegFrame &frame) {
     if (!frame.components) fail("damaged JPEG: a scan comes before the frame header");
     const int components = segment.bytes() ? data[segment.body] : 0;
-    if (components < 1 || components > 4 || segment.bytes() != 4 + 2 * size_t(components)) {
+    if (components < 1 || components > 4 || segment.bytes() != 4 + size_t{2} * components) {
         fail("damaged JPEG: a scan header of %zu bytes", segment.bytes());
     }
     return components;

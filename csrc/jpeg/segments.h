@@ -54,8 +54,8 @@ class SegmentReader {
     // Throws DecodeError if the bytes do not begin as a JPEG.
     SegmentReader(const uint8_t *data, size_t size, const JpegLimits &limits);
 
-    // The next segment, or kEoi or kCut. Throws DecodeError for more segments than the limit, and for
-    // one that no decoder knows or whose length makes no sense.
+    // The next segment, or kEoi or kCut. Throws DecodeError for more segments than the limit, and
+    // for one that no decoder knows or whose length makes no sense.
     Segment next();
 
     // Call after a scan's header: skips its coded data.

@@ -10,8 +10,8 @@ static_assert(kSymbols == 5, "the pragmas below repeat it");
 
 enum class Step { kNext, kRefill, kEnd, kBad };
 
-// Natural position of the coefficient before the k-th in zigzag order. Positions past the last, which
-// only damaged data reach, map to the last as in libjpeg, so that no write needs a check.
+// Natural position of the coefficient before the k-th in zigzag order. Positions past the last,
+// which only damaged data reach, map to the last as in libjpeg, so that no write needs a check.
 struct Order {
     uint8_t before[64 + entry::kEndOfBlock];
     constexpr Order() : before() {

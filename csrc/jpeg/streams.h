@@ -1,8 +1,8 @@
 // Decodes the coefficients of restart runs, two runs side by side.
 //
-// Within a run each symbol waits for the one before it, whose length says where it begins. Different
-// runs do not wait for each other, so a processor that is given two works on one while it waits for
-// the other's table lookup.
+// Within a run each symbol waits for the one before it, whose length says where it begins.
+// Different runs do not wait for each other, so a processor that is given two works on one while it
+// waits for the other's table lookup.
 #pragma once
 
 #include <cstddef>

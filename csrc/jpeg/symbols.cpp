@@ -49,8 +49,8 @@ class BitWriter {
     void write_word() {
         count_ -= 32;
         const auto word = static_cast<uint32_t>(bits_ >> count_);
-        // The top bit of a byte is set and adding one clears it: only a byte of ones does that, or one
-        // that a neighbour's carry reaches, which then takes the slow way for nothing.
+        // The top bit of a byte is set and adding one clears it: only a byte of ones does that, or
+        // one that a neighbour's carry reaches, which then takes the slow way for nothing.
         const bool has_ones = (word & 0x80808080u & ~(word + 0x01010101u)) != 0;
         if (has_ones) {
             for (int shift = 24; shift >= 0; shift -= 8) {
@@ -68,8 +68,8 @@ class BitWriter {
     int count_ = 0;
 };
 
-// Luma and chroma are written with codes of their own. The number of a table is even for DC, and the
-// odd one after it is for AC.
+// Luma and chroma are written with codes of their own. The number of a table is even for DC, and
+// the odd one after it is for AC.
 constexpr int kTables = 4;
 uint32_t table_of(int component) { return component == 1 || component == 2 ? 2 : 0; }
 
@@ -126,9 +126,9 @@ class SymbolWriter {
 
 constexpr size_t kMaxSymbols = 65;  // in a block
 
-// Reads the stream's next block and notes its symbols in `out`, which must have room for kMaxSymbols.
-// Returns the end of what it wrote. Sets `too_many` for a coefficient past the 63rd, for which only
-// libjpeg finds a place. Throws DecodeError for a code that does not exist.
+// Reads the stream's next block and notes its symbols in `out`, which must have room for
+// kMaxSymbols. Returns the end of what it wrote. Sets `too_many` for a coefficient past the 63rd,
+// for which only libjpeg finds a place. Throws DecodeError for a code that does not exist.
 uint32_t *read_symbols(RunStream &stream, const McuCodes::Block &block, uint32_t *out,
                        uint32_t *counts, int &previous, bool &too_many) {
     SymbolWriter writer(table_of(block.component), out, counts, previous);
@@ -160,7 +160,7 @@ uint32_t *read_symbols(RunStream &stream, const McuCodes::Block &block, uint32_t
     return writer.end();
 }
 
-constexpr size_t kKept = size_t{128} << 20;  // bytes of a buffer that a thread keeps for the next image
+constexpr size_t kKept = size_t{128} << 20;  // larger buffers are not kept for the next image
 
 thread_local std::vector<uint8_t> thread_run;
 thread_local std::vector<uint32_t> thread_symbols;

@@ -63,8 +63,8 @@ bool is_kept(const jpeg_saved_marker_ptr m) {
     }
 }
 
-// Rewrites versions and transforms that libjpeg does not know to those it takes them for, so that it
-// decodes the result in the same way but without a warning.
+// Rewrites versions and transforms that libjpeg does not know to those it takes them for, so that
+// it decodes the result in the same way but without a warning.
 void normalise(jpeg_decompress_struct *in) {
     for (jpeg_saved_marker_ptr m = in->marker_list; m; m = m->next) {
         if (m->marker == JPEG_APP0 && m->data_length >= 14 && starts_with(m, "JFIF\0", 5)) {
@@ -79,14 +79,16 @@ void normalise(jpeg_decompress_struct *in) {
 }
 
 // Reads the header, and keeps what is needed of the segments in it.
-void read_header(jpeg_decompress_struct *info, JpegSource &source, const uint8_t *data, size_t size) {
+void read_header(jpeg_decompress_struct *info, JpegSource &source, const uint8_t *data,
+                 size_t size) {
     source.install(info, data, size);
     for (int app : {0, 1, 2, 14}) jpeg_save_markers(info, JPEG_APP0 + app, 0xFFFF);
     jpeg_read_header(info, TRUE);
 }
 
 bool has_8_bits(const JQUANT_TBL &table) {
-    return std::all_of(table.quantval, table.quantval + DCTSIZE2, [](UINT16 q) { return q <= 255; });
+    return std::all_of(std::begin(table.quantval), std::end(table.quantval),
+                       [](UINT16 q) { return q <= 255; });
 }
 
 bool mcu_fits(const jpeg_decompress_struct *info) {
@@ -135,10 +137,10 @@ Transcoded explain(const JpegError &error) {
     }
 }
 
-// Re-encodes the coefficients. Of libjpeg's warnings of stray bytes, `strays` are about bytes between
-// segments; any more are about bytes left over in coded data.
-Transcoded recode_coefficients(const uint8_t *data, size_t size, int interval, Tolerated tolerated, int strays,
-                  TranscodeResult &result) {
+// Re-encodes the coefficients. Of libjpeg's warnings of stray bytes, `strays` are about bytes
+// between segments; any more are about bytes left over in coded data.
+Transcoded recode_coefficients(const uint8_t *data, size_t size, int interval, Tolerated tolerated,
+                               int strays, TranscodeResult &result) {
     JpegSource source;
     JpegDecompressor in(tolerated);
     jvirt_barray_ptr *blocks = nullptr;
@@ -183,8 +185,8 @@ double run_cost(const JpegLayout &layout, int k, double run_pixels) {
     return std::min(length, 0.4 * layout.width) + 1.25 * run_pixels * run_pixels / length;
 }
 
-// Parameters that a sequential scan cannot have. libjpeg warns of them when it decodes, and decodes as
-// if they were right.
+// Parameters that a sequential scan cannot have. libjpeg warns of them when it decodes, and decodes
+// as if they were right.
 bool has_odd_scan(const jpeg_decompress_struct *info) {
     return info->Ss != 0 || info->Se != DCTSIZE2 - 1 || info->Ah != 0 || info->Al != 0;
 }
@@ -208,7 +210,7 @@ Recoded recode_scan(const uint8_t *data, size_t size, const JpegLayout &layout, 
     for (jpeg_saved_marker_ptr m = in->marker_list; m; m = m->next) {
         if (is_kept(m)) kept += m->data_length + 4;
     }
-    out.reserve(kept + size - layout.coded + 4096);  // growing by doubling takes up to three times that
+    out.reserve(kept + size - layout.coded + 4096);  // growing would take up to three times that
     out = {0xFF, kSoi};
     for (jpeg_saved_marker_ptr m = in->marker_list; m; m = m->next) {
         if (!is_kept(m)) continue;

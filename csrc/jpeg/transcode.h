@@ -1,4 +1,5 @@
-// Re-encodes a JPEG as baseline, with the same coefficients, restart runs and its own Huffman tables.
+// Re-encodes a JPEG as baseline, with the same coefficients, restart runs and its own Huffman
+// tables.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +15,7 @@ namespace fastdata {
 enum class Transcoded {
     kDone,
     // The image is kept as it is, because ...
-    kHasRuns,             // it is already a grid of runs of this width, and nothing is wrong with it
+    kHasRuns,             // it already is a grid of runs of this width, and all is well with it
     kUnfinished,          // it is progressive, and lacks the full precision of some coefficients
     kCoefficientRange,    // baseline has no codes for its coefficients
     kMcuTooLarge,         // an MCU would have more than 10 blocks
@@ -36,8 +37,8 @@ int choose_restart_interval(const JpegLayout &layout, int run_pixels);
 
 // Re-encodes the image. Every decoder gives the same pixels as before, and without a warning. JFIF
 // (APP0), Adobe (APP14), EXIF and ICC segments are kept, because colours and orientation depend on
-// them; comments, thumbnails, other APPn segments and stray bytes are dropped. Throws DecodeError if
-// any part of the image is damaged beyond what is tolerated.
+// them; comments, thumbnails, other APPn segments and stray bytes are dropped. Throws DecodeError
+// if any part of the image is damaged beyond what is tolerated.
 TranscodeResult transcode(const uint8_t *data, size_t size, int run_pixels,
                           const JpegLimits &limits, Tolerated tolerated = Tolerated::kHarmless);
 

@@ -3,34 +3,34 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "base/crc32c.h"
 #include "jpeg/header.h"
 #include "jpeg/layout.h"
-#include "system/crc32c.h"
 
 namespace fastdata {
 namespace {
 
-// A decoder's boxes are of ints. A coordinate that does not fit becomes one that no image has: it is
-// refused like any other, instead of wrapping around into the image.
+// A decoder's boxes are of ints. A coordinate that does not fit becomes one that no image has: it
+// is refused like any other, instead of wrapping around into the image.
 int narrowed(int64_t coordinate) {
     return static_cast<int>(std::clamp<int64_t>(coordinate, -(1 << 30), 1 << 30));
 }
 
-// What decoding takes at most beside the pixels of the region: libjpeg-turbo keeps all coefficients of
-// an image that comes in several scans.
+// What decoding takes at most beside the pixels of the region: libjpeg-turbo keeps all coefficients
+// of an image that comes in several scans.
 size_t coefficient_bytes(const CropItem &item) {
     const int64_t most = 65535;  // pixels along a side of a JPEG
     return static_cast<size_t>(8 * std::clamp<int64_t>(item.image.width, 0, most) *
                                std::clamp<int64_t>(item.image.height, 0, most));
 }
 
-size_t pixel_bytes(const SourceWindow &window) {
+size_t pixel_bytes(const Box &window) {
     return size_t{4} * static_cast<size_t>(window.width()) * static_cast<size_t>(window.height());
 }
 
 // Waits for the memory that decoding takes, if that is much.
 void lease_memory(Worker &worker, const Bytes &bytes, const CropItem &item,
-                  const SourceWindow &window) {
+                  const Box &window) {
     const size_t pixels = pixel_bytes(window), coefficients = coefficient_bytes(item);
     if (worker.lease.large() || pixels + coefficients < kSmallDecode) return;
     JpegLayout layout;
@@ -41,7 +41,7 @@ void lease_memory(Worker &worker, const Bytes &bytes, const CropItem &item,
 }  // namespace
 
 void decode_crop(Worker &worker, const Bytes &bytes, const CropItem &item) {
-    const SourceWindow window = needed(item.plan);
+    const Box window = source_window(item.plan);
     RgbView view;
     if (window.width() > 0 && window.height() > 0) {
         lease_memory(worker, bytes, item, window);
@@ -61,7 +61,7 @@ void resize_crop(const uint8_t *pixels, const ImageSize &size, const CropItem &i
         item.y > size.height - plan.source_height) {
         throw std::invalid_argument("the region must lie within the image");
     }
-    const SourceWindow window = needed(plan);
+    const Box window = source_window(plan);
     const auto stride = static_cast<ptrdiff_t>(size.width) * 3;
     const uint8_t *first = pixels + (item.y + window.y0) * stride + (item.x + window.x0) * 3;
     const auto out_stride = static_cast<ptrdiff_t>(plan.out_width) * 3;

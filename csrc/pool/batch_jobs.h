@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
+#include "base/region.h"
 #include "files/byte_source.h"
-#include "jpeg/region.h"
 #include "pool/worker_pool.h"
 #include "resize/resize.h"
 
@@ -31,8 +31,8 @@ void decode_crop(Worker &worker, const Bytes &bytes, const CropItem &item);
 // std::invalid_argument if the region reaches beyond the image.
 void resize_crop(const uint8_t *pixels, const ImageSize &size, const CropItem &item);
 
-// Decodes crops of a batch, perhaps not for all of its places. `crcs` holds the CRC-32C of every place,
-// or nothing if there is none to check.
+// Decodes crops of a batch, perhaps not for all of its places. `crcs` holds the CRC-32C of every
+// place, or nothing if there is none to check.
 class FillJob : public BatchJob {
   public:
     FillJob(std::shared_ptr<const ByteSource> source, std::vector<uint32_t> crcs,
@@ -50,7 +50,8 @@ class FillJob : public BatchJob {
     std::vector<CropItem> items_;
 };
 
-// Samples in memory. Large ones are not kept but read again, so that what a batch holds stays bounded.
+// Samples in memory. Large ones are not kept but read again, so that what a batch holds stays
+// bounded.
 class LoadedSamples : public ByteSource {
   public:
     LoadedSamples(std::shared_ptr<const ByteSource> source, size_t rows)
@@ -70,8 +71,8 @@ class LoadedSamples : public ByteSource {
     std::vector<std::optional<std::vector<uint8_t>>> data_;
 };
 
-// Reads the samples of a batch into memory and probes the JPEGs among them, for crops that cannot be
-// planned before the size of the image is known.
+// Reads the samples of a batch into memory and probes the JPEGs among them, for crops that cannot
+// be planned before the size of the image is known.
 class LoadJob : public BatchJob {
   public:
     LoadJob(std::shared_ptr<const ByteSource> source, size_t rows, bool keep_going)

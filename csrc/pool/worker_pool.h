@@ -12,10 +12,10 @@
 #include <thread>
 #include <vector>
 
+#include "base/memory_budget.h"
 #include "files/byte_source.h"
 #include "jpeg/decode.h"
 #include "resize/resize.h"
-#include "system/memory_budget.h"
 
 namespace fastdata {
 
@@ -106,8 +106,8 @@ class NoThreadError : public std::runtime_error {
 
 class WorkerPool {
   public:
-    // Starts as many of the threads as the system allows. Images that need much memory share `memory`
-    // bytes of it. Throws NoThreadError if the system allows none.
+    // Starts as many of the threads as the system allows. Images that need much memory share
+    // `memory` bytes of it. Throws NoThreadError if the system allows none.
     WorkerPool(int threads, const JpegLimits &limits, size_t memory,
                JpegWay way = JpegWay::kFastest);
     // Cancels what is under way and joins the threads.
@@ -115,8 +115,8 @@ class WorkerPool {
     WorkerPool(const WorkerPool &) = delete;
     WorkerPool &operator=(const WorkerPool &) = delete;
 
-    // Jobs are worked on in the order of submission; a thread that finds no row left to start in one
-    // begins with the next.
+    // Jobs are worked on in the order of submission; a thread that finds no row left to start in
+    // one begins with the next.
     void submit(std::shared_ptr<BatchJob> job);
 
     size_t threads() const { return threads_.size(); }

@@ -1,5 +1,5 @@
-// The two inner loops of resize.h, one set for each kind of processor. Every set computes the same
-// integers: sums of products that fit 32 bits, so that their order does not matter.
+// The two inner loops of resizing, one set for each kind of processor. Every set computes the same
+// integers: its sums of products fit 32 bits, so their order does not matter.
 #pragma once
 
 #include <cstddef>
@@ -11,18 +11,18 @@ namespace fastdata {
 // The filter along one axis: output i is the sum of weights[i * taps + t] * source[start[i] + t].
 struct FilterTaps {
     int count = 0;                 // outputs
-    int taps = 0;                  // weights of each output; even, filled up with zeros at the end
+    int taps = 0;                  // weights of each output; even, padded with zeros at the end
     int precision = 0;             // the weights of an output sum to 2**precision
     std::vector<int32_t> start;    // (count)
     std::vector<int16_t> weights;  // (count * taps)
-    std::vector<int16_t> spread;   // the weights as a kernel wants them, made by spread_weights
+    std::vector<int16_t> spread;   // the weights in a kernel's own order, set by spread_weights
 };
 
-// Between the passes a value has this many bits after the point: 255 and the half that rounds the
-// final result then just fit a signed 16-bit number.
+// Bits after the point between the passes: 255 and the half that rounds the final result then just
+// fit a signed 16-bit number.
 inline constexpr int kRowBits = 7;
 
-// `horizontal` may read so many values past the last that has a weight.
+// How many values `horizontal` may read past the last that has a weight.
 inline constexpr int kRowSlack = 8;
 
 struct ResizeKernels {
@@ -30,11 +30,11 @@ struct ResizeKernels {
     void (*vertical)(const uint8_t *const *rows, const int16_t *weights, int taps, int32_t half,
                      int shift, size_t count, int16_t *out);
 
-    // Filters one row of RGB pixels into filter.count RGB pixels; `row` already holds the half that
-    // rounds the result.
+    // Filters one row of RGB pixels into filter.count RGB pixels; `row` already includes the half
+    // that rounds the result.
     void (*horizontal)(const int16_t *row, const FilterTaps &filter, uint8_t *out);
 
-    // Fills filter.spread, once a plan. May be null.
+    // Sets filter.spread, once for each plan. May be null.
     void (*spread_weights)(FilterTaps &filter);
 };
 

@@ -5,13 +5,13 @@
 #include <array>
 #include <cstring>
 
-#include "system/avx2.h"
+#include "base/avx2.h"
 
 namespace fastdata {
 namespace {
 
-// Both loops multiply with vpmaddwd: 16-bit values and weights of two taps, side by side, to the
-// 32-bit sum of both products.
+// Both loops multiply with vpmaddwd, which takes 16-bit values and weights of two taps, side by
+// side, and gives the 32-bit sum of both products.
 
 // Two weights as one number, the first in the lower half.
 inline int32_t pair_of(const int16_t *weights) {
@@ -20,8 +20,8 @@ inline int32_t pair_of(const int16_t *weights) {
     return pair;
 }
 
-// One block of 32 outputs. kPairs is the number of pairs of taps, or 0 to take it from `pairs`: the
-// compiler then keeps weights and row addresses of the common small filters in registers.
+// One block of 32 outputs. kPairs is the number of pairs of taps, or 0 to take it from `pairs`. For
+// the common small filters it is a constant, so that weights and row addresses stay in registers.
 template <int kPairs>
 FASTDATA_AVX2 inline void vertical_block(const uint8_t *const *rows, const int16_t *weights,
                                          int pairs, int32_t half, __m128i shift, size_t from,
@@ -56,7 +56,7 @@ FASTDATA_AVX2 void vertical_row(const uint8_t *const *rows, const int16_t *weigh
     for (size_t from = 0; from + 32 <= count; from += 32) {
         vertical_block<kPairs>(rows, weights, pairs, half, shift, from, out);
     }
-    // The last block reaches back over outputs that are done, rather than past the end of the rows.
+    // The last block overlaps outputs that are done, instead of reading past the end of the rows.
     if (count % 32) vertical_block<kPairs>(rows, weights, pairs, half, shift, count - 32, out);
 }
 
@@ -73,13 +73,13 @@ FASTDATA_AVX2 void vertical(const uint8_t *const *rows, const int16_t *weights, 
     }
 }
 
-// The horizontal pass makes 8 pixels at once. Register q of four holds the sums of pixel q in its
-// lower half and of pixel q + 4 in its upper half, each as red, green, blue and a value to ignore:
-// packed twice, the registers become 8 pixels of 4 bytes in order.
+// The horizontal pass makes 8 pixels at once. Of four registers, number q holds the sums of pixel q
+// in its lower half and of pixel q + 4 in its upper half, each as red, green, blue and a value to
+// ignore: packing them twice gives 8 pixels of 4 bytes in order.
 constexpr int kGroup = 8;
 
-// Weights in the order of use: group, q, pair of taps, then pixel q and pixel q + 4, the pair once
-// for each channel. Pixels that fill up the last group get zeros.
+// Weights in the order of use: group, q, pair of taps, then pixel q and pixel q + 4, the pair
+// repeated for each channel. Pixels that pad the last group get zeros.
 FASTDATA_AVX2 void spread_weights(FilterTaps &filter) {
     const int pairs = filter.taps / 2, groups = (filter.count + kGroup - 1) / kGroup;
     filter.spread.resize(static_cast<size_t>(groups) * kGroup * pairs * 8);

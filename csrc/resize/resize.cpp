@@ -13,7 +13,8 @@ constexpr int kChannels = 3;
 constexpr int64_t kMaxSide = 65535;                // of a JPEG, and of an output
 constexpr int64_t kMaxScaled = int64_t{1} << 32;   // 65535 / 1 * 65535 fits
 
-// Most bits that keep the sums of a pass within 31: 8-bit pixels, and 15-bit values between passes.
+// The most bits of weights for which the sums of a pass fit 31 bits: of 8-bit pixels in the first,
+// and of 15-bit values in the second.
 constexpr int kMaxVerticalBits = 22;
 constexpr int kMaxHorizontalBits = 16;
 
@@ -46,19 +47,19 @@ struct Axis {
 
     bool identity() const { return source == scaled; }
 
-    // Outputs [begin, end) lie inside of the scaled image.
+    // Outputs [begin, end) lie inside the scaled image.
     int begin() const { return static_cast<int>(std::clamp<int64_t>(-cut, 0, out)); }
     int end() const {
         return static_cast<int>(std::clamp<int64_t>(scaled - cut, begin(), out));
     }
     bool empty() const { return begin() == end(); }
 
-    // From here on lengths are in units of 1 / (2 * scaled) source pixels, in which all are whole:
-    // source pixel x has its middle at (2 * x + 1) * scaled and is 2 * scaled wide.
+    // From here on lengths are in units of 1 / (2 * scaled) source pixels, which makes all of them
+    // integers: source pixel x has its middle at (2 * x + 1) * scaled and is 2 * scaled wide.
     int64_t middle(int64_t output) const { return (2 * (cut + output) + 1) * source; }
     int64_t support() const { return 2 * std::max(source, scaled); }
 
-    // First source pixel with a weight above zero, and the one after the last.
+    // The first source pixel with a weight above zero, and the one after the last.
     int64_t first(int64_t output) const {
         const int64_t x = floor_div(middle(output) - support() + scaled, 2 * scaled);
         return std::max<int64_t>(x, 0);
@@ -68,7 +69,7 @@ struct Axis {
         return std::min(x, source);
     }
 
-    // Most source pixels that an output looks at.
+    // The most source pixels that an output looks at.
     int64_t reach() const { return std::min((support() + scaled - 1) / scaled, source); }
 };
 
@@ -80,18 +81,19 @@ Axis vertical_axis(const ResizePlan &plan) {
     return {plan.source_height, plan.scaled_height, plan.cut_y, plan.out_height};
 }
 
-// Bits after the point of the weights: as many as 16-bit weights allow. The largest weight is 1,
-// and where the image shrinks below 1.2 * scaled / source, also at the edges that cut the filter.
+// Bits after the point of the weights: as many as 16-bit weights allow. The largest weight is 1; if
+// the image shrinks it is below 1.2 * scaled / source, even at edges that cut off part of the
+// filter.
 int weight_bits(const Axis &axis, int most) {
     int bits = 14;
     while (bits < most && axis.source >= axis.scaled << (bits - 13)) ++bits;
     return bits;
 }
 
-// Fills `filter` with the outputs of `axis` that lie inside of the scaled image, in reverse order
-// if `flip` is set, which makes a flip free; starts count from source pixel `origin`. Crops differ
-// in size, so this is done for each: no branch depends on the fraction of a position, which no
-// processor can guess.
+// Fills `filter` with the outputs of `axis` that lie inside the scaled image, in reverse order if
+// `flip` is set, which makes a flip free; starts count from source pixel `origin`. Crops differ in
+// size, so this runs for every crop. No branch depends on the fraction of a position: it would be
+// mispredicted.
 void make_filter(const Axis &axis, int64_t origin, int most_bits, bool flip,
                  std::vector<int64_t> &sums, FilterTaps &filter) {
     filter.count = axis.end() - axis.begin();
@@ -103,7 +105,8 @@ void make_filter(const Axis &axis, int64_t origin, int most_bits, bool flip,
 
     const int64_t support = axis.support(), step = 2 * axis.scaled;
     const double one = static_cast<double>(uint64_t{1} << (filter.precision + 40));
-    // axis.first() of each output, without dividing again: a quotient and what remains.
+    // axis.first() of each output without another division: a quotient and a remainder are carried
+    // on.
     const int64_t whole = 2 * axis.source / step, part = 2 * axis.source % step;
     int64_t middle = axis.middle(axis.begin());
     int64_t quotient = floor_div(middle - support + axis.scaled, step);
@@ -117,8 +120,8 @@ void make_filter(const Axis &axis, int64_t origin, int most_bits, bool flip,
             sum += std::max<int64_t>(0, support - std::abs(distance));
             sums[t] = sum;
         }
-        // The running sums are rounded, not the weights, which keeps the last of them at exactly 1.
-        // A double quotient is the same on every machine, and faster than a 64-bit integer one.
+        // Rounding the running sums instead of the weights keeps the last sum at exactly 1. The
+        // quotient of doubles is the same on every machine, and faster than one of 64-bit integers.
         const uint64_t scale = static_cast<uint64_t>(one / static_cast<double>(sum));
         const int place = flip ? filter.count - 1 - i : i;
         int16_t *weights = &filter.weights[static_cast<size_t>(place) * filter.taps];
@@ -153,7 +156,7 @@ void copy_row(const uint8_t *from, int count, bool flip, uint8_t *to) {
 
 }  // namespace
 
-SourceWindow needed(const ResizePlan &plan) {
+Box source_window(const ResizePlan &plan) {
     check(plan);
     const Axis across = horizontal_axis(plan), down = vertical_axis(plan);
     if (across.empty() || down.empty()) return {};
@@ -165,7 +168,7 @@ SourceWindow needed(const ResizePlan &plan) {
 
 void resize(const ResizePlan &plan, const uint8_t *window, ptrdiff_t stride, uint8_t *out,
             ptrdiff_t out_stride, ResizeScratch &scratch) {
-    const SourceWindow source = needed(plan);
+    const Box source = source_window(plan);
     const Axis across = horizontal_axis(plan), down = vertical_axis(plan);
     const bool copies = across.identity() && down.identity();
     const int width = source.width() * kChannels;
@@ -177,8 +180,8 @@ void resize(const ResizePlan &plan, const uint8_t *window, ptrdiff_t stride, uin
         scratch.rows.resize(vertical.taps);
         scratch.row.resize(width + horizontal.taps * kChannels + kRowSlack);
     }
-    // Rounding to the nearest in both passes: the second half is carried through the horizontal
-    // pass, whose weights sum to 1.
+    // Both passes round to nearest. The second one's half is added here, too: the horizontal pass
+    // carries it through, since its weights sum to 1.
     const int shift = vertical.precision - kRowBits;
     const int32_t half = (1 << (shift - 1)) + (1 << (kRowBits - 1 + shift));
 
@@ -197,7 +200,7 @@ void resize(const ResizePlan &plan, const uint8_t *window, ptrdiff_t stride, uin
             copy_row(window + i * stride, inside, plan.flip, to);
         } else {
             for (int t = 0; t < vertical.taps; ++t) {
-                // A tap that fills up may point past the window; its weight is zero.
+                // A tap that pads the filter may point past the window; its weight is zero.
                 const int row = std::min(vertical.start[i] + t, source.height() - 1);
                 scratch.rows[t] = window + row * stride;
             }

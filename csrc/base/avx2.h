@@ -1,5 +1,5 @@
-// What all AVX2 code shares. Only functions marked FASTDATA_AVX2 use these instructions, so that the
-// rest of the core runs on any x86-64, and this file is only for what is compiled there.
+// What all AVX2 code shares. Only functions marked FASTDATA_AVX2 use these instructions, so that
+// the rest of the core runs on any x86-64, and this file is only for what is compiled there.
 #pragma once
 
 #include <cstdint>

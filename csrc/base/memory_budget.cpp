@@ -1,4 +1,4 @@
-#include "system/memory_budget.h"
+#include "base/memory_budget.h"
 
 #include <algorithm>
 #include <chrono>

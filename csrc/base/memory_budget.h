@@ -12,9 +12,9 @@ namespace fastdata {
 // Less than this is not counted, so that ordinary images touch neither lock nor counter.
 inline constexpr size_t kSmallDecode = size_t{32} << 20;
 
-// Bytes that may be in use at a time. Whoever asks for more than is left waits until others have given
-// theirs back, first come, first served. A request larger than the budget is granted while nobody else
-// holds any, since it could never be granted otherwise.
+// Bytes that may be in use at a time. Whoever asks for more than is left waits until others have
+// given theirs back, first come, first served. A request larger than the budget is granted while
+// nobody else holds any, since it could never be granted otherwise.
 class MemoryBudget {
   public:
     explicit MemoryBudget(size_t total) : total_(total) {}

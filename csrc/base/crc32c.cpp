@@ -1,4 +1,4 @@
-#include "system/crc32c.h"
+#include "base/crc32c.h"
 
 #include <array>
 #include <cstring>
@@ -55,9 +55,9 @@ uint32_t extend_portably(uint32_t crc, const uint8_t *data, size_t size) {
 
 #if defined(__x86_64__)
 
-// The instruction takes three cycles, but one can start every cycle, so three stretches of the data are
-// worked on side by side. A table that moves a remainder over a stretch of zeros joins the results
-// (Gopal et al., "Fast CRC Computation for iSCSI Polynomial", Intel 2011).
+// The instruction takes three cycles, but one can start every cycle, so three stretches of the data
+// are worked on side by side. A table that moves a remainder over a stretch of zeros joins the
+// results (Gopal et al., "Fast CRC Computation for iSCSI Polynomial", Intel 2011).
 constexpr size_t kStretch = 1024;
 
 class Shift {

@@ -10,9 +10,9 @@
 
 namespace fastdata {
 
-// Owns a T that has threads, or that threads share. A forked child has its parent's memory but none of
-// its threads, and finds locks as they were at the fork, perhaps held for ever. There the T is neither
-// used nor destroyed; the child leaks it, which costs little.
+// Owns a T that has threads, or that threads share. A forked child has its parent's memory but none
+// of its threads, and finds locks as they were at the fork, perhaps held for ever. There the T is
+// neither used nor destroyed; the child leaks it, which costs little.
 template <typename T>
 class OfThisProcess {
   public:
