@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-CSRC = Path(__file__).parents[1] / "csrc"
+CSRC = next(path / "csrc" for path in Path(__file__).parents if (path / "csrc").is_dir())
 ROOMS = ("base", "jpeg", "resize", "files", "pool", "bind")
 
 

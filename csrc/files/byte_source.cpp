@@ -24,7 +24,7 @@ File::File(const std::string &path)
     const bool known = fstat(fd_, &status) == 0;
     if (!known || !S_ISREG(status.st_mode)) {
         const int error = errno;
-        close(fd_);
+        close(fd_);  // may set errno; no destructor runs for a constructor that throws
         errno = error;
         if (!known) failed(path_);
         throw ReadError(path_ + ": not a regular file");
@@ -73,6 +73,8 @@ std::shared_ptr<const File> FileSet::file(uint32_t number) const {
         std::lock_guard<std::mutex> lock(mutex_);
         if (open_[number]) return open_[number];
     }
+    // Opening may take long, so nobody waits for it. If two threads open a file at once, one of the
+    // two is closed again after its read.
     auto opened = std::make_shared<const File>(paths_[number]);
     std::lock_guard<std::mutex> lock(mutex_);
     if (!open_[number] && left_ > 0) {

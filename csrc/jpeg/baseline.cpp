@@ -144,26 +144,26 @@ void BaselineDecoder::read_row(const Extent &extent, int row) {
     const int64_t start = int64_t{row} * mcus_per_row_, end = start + mcus_per_row_;
     const int64_t first = run_of(start + extent.first), last = run_of(start + extent.end - 1);
     const int64_t rows_last = run_of(end - 1);
-    const bool goes_on = row + 1 < extent.end_row && run_of(end + extent.first) == rows_last;
+    const bool continues = row + 1 < extent.end_row && run_of(end + extent.first) == rows_last;
     if (carried_ < 0) bytes_used_ = 0;
     parts_.clear();
     streams_used_ = 0;
     blocks_used_ = 0;
     if (row >= extent.top) {
         for (int64_t run = first; run <= last; ++run) {
-            const bool all = goes_on && run == rows_last;
+            const bool all = continues && run == rows_last;
             add_part(extent, start, run, all ? end : start + extent.end);
         }
     }
-    if (goes_on && (row < extent.top || rows_last > last)) add_part(extent, start, rows_last, end);
+    if (continues && (row < extent.top || rows_last > last)) add_part(extent, start, rows_last, end);
 
     const bool good = decode_streams(codes_.mcu(), parts_.data(), parts_.size());
     for (const StreamPart &part : parts_) {
         if (part.stream->overran()) throw_corrupt("premature end of data segment");
     }
     if (!good) throw_corrupt("bad Huffman code");
-    carried_ = goes_on ? rows_last : -1;
-    if (goes_on && parts_.back().stream != &carry_) carry_ = *parts_.back().stream;
+    carried_ = continues ? rows_last : -1;
+    if (continues && parts_.back().stream != &carry_) carry_ = *parts_.back().stream;
 }
 
 // Adds the part of a run that lies in the row beginning with MCU `start`, and before MCU `to`.

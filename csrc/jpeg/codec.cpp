@@ -19,7 +19,7 @@ bool is_harmless(int code) {
 }
 
 void weigh_message(j_common_ptr info, int level) {
-    if (level >= 0) return;
+    if (level >= 0) return;  // traces; warnings have level -1
     auto *errors = reinterpret_cast<JpegErrorManager *>(info->err);
     const int code = errors->base.msg_code;
     if (errors->tolerated == Tolerated::kHarmless && !is_harmless(code)) jump(info);
@@ -27,10 +27,12 @@ void weigh_message(j_common_ptr info, int level) {
     errors->strays += code == JWRN_EXTRANEOUS_DATA;
 }
 
-void no_output(j_common_ptr) {}
+void no_output(j_common_ptr) {}  // libjpeg's own prints to stderr
 
 void no_source(j_decompress_ptr) {}
 
+// Called when the data end. Returning FALSE would suspend libjpeg until more come; a marker makes
+// it warn and finish.
 boolean end_image(j_decompress_ptr info) {
     static constexpr JOCTET kEnd[] = {0xFF, JPEG_EOI};
     info->src->next_input_byte = kEnd;
@@ -68,7 +70,7 @@ jpeg_error_mgr *JpegErrorManager::install(Tolerated what) {
 
 template <typename Info>
 JpegCodec<Info>::JpegCodec(Tolerated what) {
-    std::memset(&info_, 0, sizeof info_);
+    std::memset(&info_, 0, sizeof info_);  // destroy() must be safe even if create() fails at once
     info_.err = errors_.install(what);
     try {
         call([](Info *info) { create(info); });

@@ -12,6 +12,7 @@ bool HuffmanLookup::build(const uint8_t *counts, const uint8_t *symbols, bool is
     built_ = false;
     is_dc_ = is_dc;
     std::copy(counts, counts + 17, count_);
+    // Patterns that no short code claims below begin a longer code, or none.
     std::fill(std::begin(entry_), std::end(entry_), entry::kMore);
     uint32_t code = 0;
     int index = 0;
@@ -22,11 +23,13 @@ bool HuffmanLookup::build(const uint8_t *counts, const uint8_t *symbols, bool is
             const int symbol = symbols[index];
             symbol_[index] = static_cast<uint8_t>(symbol);
             if (is_dc && symbol > 15) return false;
-            if (length > kBits) continue;
-            if (code >> length) return false;
+            if (length > kBits) continue;  // find_long finds it
+            if (code >> length) return false;  // checked before entry_ is written out of bounds
             const int advance = entry::advance_of(symbol, is_dc), size = symbol & 15;
             const int rest = kBits - length;
             uint32_t *to = entry_ + (size_t{code} << rest);
+            // Every pattern that begins with the code gets an entry: with the value, if its bits
+            // fit.
             if (size > rest) {
                 std::fill_n(to, 1 << rest, entry::pack(length, advance, size) | entry::kMore);
                 continue;
@@ -39,7 +42,7 @@ bool HuffmanLookup::build(const uint8_t *counts, const uint8_t *symbols, bool is
         if (code > 1u << length) return false;
         limit_[length] = code << (16 - length);
     }
-    limit_[17] = UINT32_MAX;
+    limit_[17] = UINT32_MAX;  // stops find_long
     built_ = true;
     return true;
 }

@@ -54,7 +54,7 @@ const JpegKernels &portable_jpeg_kernels();
 // Null if the processor has no AVX2.
 const JpegKernels *jpeg_kernels_avx2();
 
-// The `idct` of that set, which fills a file of its own.
+// The `idct` of that set (idct_avx2.cpp).
 void idct_avx2(const int16_t *block, const uint16_t *table, int coded, uint8_t *out,
                ptrdiff_t stride);
 

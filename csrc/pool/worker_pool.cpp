@@ -7,7 +7,7 @@
 namespace fastdata {
 
 void Worker::end_row() {
-    if (!lease.large()) return;
+    if (!lease.large()) return;  // ordinary buffers serve the next row
     decoder.free();
     buffer.free();
     scratch = {};
@@ -44,7 +44,7 @@ void BatchJob::run(Worker &worker) {
             fail(row, RowError::kChecksum, error.what());
         } catch (const DecodeError &error) {
             fail(row, RowError::kDecode, error.what());
-        } catch (const std::bad_alloc &) {
+        } catch (const std::bad_alloc &) {  // this sample's fault: others may need less
             fail(row, RowError::kDecode, "there is no memory to decode it");
         } catch (const std::exception &error) {
             fail(row, RowError::kOther, error.what());
@@ -57,7 +57,7 @@ void BatchJob::run(Worker &worker) {
 
 void BatchJob::fail(size_t row, RowError kind, const char *message) {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (!keep_going_) end_ = std::min(end_, next_);
+    if (!keep_going_) end_ = std::min(end_, next_);  // so that no further row is started
     failures_[row] = {kind, message};
 }
 
@@ -104,6 +104,8 @@ void WorkerPool::run(Worker &worker) {
         lock.unlock();
         job->run(worker);
         lock.lock();
+        // It stays in front until a thread finds no row left to start, so that all threads share
+        // it; the first of them to come back removes it.
         if (!queue_.empty() && queue_.front() == job) queue_.pop_front();
     }
 }
