@@ -10,7 +10,7 @@ import numpy.typing as npt
 from fastdata import native
 from fastdata.batch.source import Ids, Source
 from fastdata.errors import DecodeError, FastdataError, SampleError, ShardError
-from fastdata.images.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS
+from fastdata.images.limits import MAX_PIXELS, JpegLimits
 from fastdata.plan.crop import CropPlan
 from fastdata.system import resources
 from fastdata.system.threads import warn_of_fewer
@@ -46,8 +46,8 @@ def cut_runs(
     core = native.load()
     if core is None:
         return data, 0, 0
-    limits = max_pixels, MAX_SCANS, MAX_SEGMENTS
-    small, left, top = core.cut_jpeg(data, x, y, x + width, y + height, *limits)
+    limits = JpegLimits(max_pixels)
+    small, left, top = core.cut_jpeg(data, x, y, x + width, y + height, limits)
     return (data if small is None else small), left, top
 
 
@@ -69,8 +69,8 @@ class NativeDecoder:
         """
         self._source = source
         self._core = core
-        limits = max_pixels, MAX_SCANS, MAX_SEGMENTS
-        self._pool = core.WorkerPool(threads, *limits, resources.memory_share())
+        limits = JpegLimits(max_pixels)
+        self._pool = core.WorkerPool(threads, limits, resources.memory_share())
         if self._pool.threads < threads:
             warn_of_fewer(self._pool.threads, threads)
 

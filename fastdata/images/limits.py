@@ -1,5 +1,7 @@
 """What an image may ask for before anything is allocated or decoded for it."""
 
+from typing import NamedTuple
+
 from fastdata.errors import DecodeError
 
 MAX_PIXELS = 178_956_970
@@ -16,6 +18,14 @@ each scan, however few bytes that scan has: 2,000 empty ones cost over 17 s in a
 MAX_SEGMENTS = 4096
 """Most marker segments of one JPEG, which bounds their bytes to 256 MiB as well. The 255 pieces of
 the largest ICC profile and six segments for each of ``MAX_SCANS`` scans need fewer than 1,000."""
+
+
+class JpegLimits(NamedTuple):
+    """What one JPEG may ask for, as the native core takes it."""
+
+    max_pixels: int = MAX_PIXELS
+    max_scans: int = MAX_SCANS
+    max_segments: int = MAX_SEGMENTS
 
 
 def check_pixels(width: int, height: int, max_pixels: int = MAX_PIXELS) -> None:
