@@ -1,17 +1,16 @@
-"""Writes the tables that compare fastdata with other loaders, from what was measured.
+"""Writes the tables that compare fastdata with other loaders, and the chart in the README.
 
-    python bench/compare.py            # into README.md and docs/comparison.md
-    python bench/compare.py --check    # exit code 1 where they say something else
+    python bench/compare.py            # docs/comparison.md, bench/results/README.md and the chart
+    python bench/compare.py --check    # exit code 1 if they differ from the results
 
-Each of the files has one or more places for tables, between two comments:
+Tables go between two comments:
 
     <!-- bench/compare.py: figures -->
     <!-- end -->
 
-``figures`` are the medians of whole loaders, ``features`` the short table of what each can do,
-``measurements`` and ``all-features`` the same at length. Figures come from the results in
-``bench/results`` that ``loaders.py --save`` and ``pack.py --save`` wrote, features from
-``features.toml``.
+``figures`` are the medians of whole loaders, ``measurements`` all results with their spread,
+``features`` what each loader can do. Figures come from the results in ``bench/results`` that
+``loaders.py --save`` and ``pack.py --save`` wrote, features from ``features.toml``.
 """
 
 import argparse
@@ -24,9 +23,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from chart import loaders_chart
+
 _ROOT = Path(__file__).parents[1]
 _FEATURES = tomllib.loads((_ROOT / "bench" / "features.toml").read_text(encoding="utf-8"))
-_PAGES = (_ROOT / "README.md", _ROOT / "docs" / "comparison.md")
+_PAGES = (_ROOT / "docs" / "comparison.md", _ROOT / "bench" / "results" / "README.md")
+_CHART = _ROOT / "docs" / "images" / "loaders.svg"
+_CHARTED = "loaders-original.json"
 _PLACE = re.compile(
     r"(?P<start><!-- bench/compare\.py: (?P<name>[a-z-]+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL
 )
@@ -55,13 +58,17 @@ Result = dict[str, Any]
 
 
 def main() -> None:
-    """Write the tables, or compare them with what is there."""
+    """Write the tables and the chart, or compare them with what is there."""
     options = _options()
     results = read_results(options.results)
+    written = {}
+    for page in options.pages or _PAGES:
+        written[page] = rewritten(page.read_text(encoding="utf-8"), str(page), results)
+    if not options.pages:
+        written[_CHART] = loaders_chart(dict(results)[_CHARTED])
     differing = []
-    for page in options.pages:
-        old = page.read_text(encoding="utf-8")
-        new = rewritten(old, str(page), results)
+    for page, new in written.items():
+        old = page.read_text(encoding="utf-8") if page.exists() else ""
         if new == old:
             continue
         differing.append(page)
@@ -108,9 +115,8 @@ def rewritten(text: str, name: str, results: Sequence[tuple[str, Result]]) -> st
     """
     tables: dict[str, Callable[[], Iterable[str]]] = {
         "figures": lambda: _figures(results),
-        "features": _short_features,
         "measurements": lambda: _measurements(results),
-        "all-features": _all_features,
+        "features": _features,
     }
 
     def filled(place: re.Match[str]) -> str:
@@ -159,17 +165,7 @@ def _measurements(results: Sequence[tuple[str, Result]]) -> Iterable[str]:
                 yield f"\nLeft out: {_label(row)}: {row['left_out']}."
 
 
-def _short_features() -> Iterable[str]:
-    tools = _FEATURES["tools"]
-    rows = [
-        [feature["name"], *(feature[tool].partition(":")[0] for tool in tools)]
-        for feature in _FEATURES["features"]
-        if feature.get("short", True)
-    ]
-    return _table(["", *(tool["name"] for tool in tools.values())], rows)
-
-
-def _all_features() -> Iterable[str]:
+def _features() -> Iterable[str]:
     tools = _FEATURES["tools"]
     heads = (f"{tool['name']} {tool['version']}" for tool in tools.values())
     rows = [[line["name"], *(line[tool] for tool in tools)] for line in _FEATURES["features"]]
@@ -242,7 +238,7 @@ def _difference(page: Path, old: str, new: str) -> Iterable[str]:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("pages", type=Path, nargs="*", default=_PAGES, help="files with places")
+    parser.add_argument("pages", type=Path, nargs="*", help="files with tables")
     parser.add_argument("--results", type=Path, default=_ROOT / "bench" / "results")
     parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if unlike")
     return parser.parse_args()
