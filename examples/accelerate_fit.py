@@ -7,14 +7,15 @@ Do not pass the loader to ``prepare`` (it would come back unchanged): it shards 
 and copies them to the device itself. Accelerate saves and restores it like any object with a state;
 ``skip_first_batches`` is neither needed nor possible.
 
-- ``accelerator.accumulate`` does not see the end of the loader's epochs: leftover batches accumulate
-  into the next one.
-- ``gather_for_metrics`` does not know padded places: gather ``batch.valid`` too, and count only those.
-- A prepared ``DataLoader`` over ``fd.open(...)`` would be sharded twice, and most samples would never
-  come. That is an error; leave the ``DataLoader`` unprepared, or use
-  ``fd.open(..., ranks=fd.Ranks(0, 1))``, after which Accelerate's main process reads all samples, sends
-  them to the others and fills the last batch with samples from the beginning. The ``Trainer`` of
-  transformers prepares its loaders this way.
+- ``accelerator.accumulate`` does not see the end of the loader's epochs: leftover batches
+  accumulate into the next one.
+- ``gather_for_metrics`` does not know padded places: gather ``batch.valid`` too, and count only
+  those.
+- A prepared ``DataLoader`` over ``fd.open(...)`` would be sharded twice, and most samples would
+  never come. That is an error; leave the ``DataLoader`` unprepared, or use
+  ``fd.open(..., ranks=fd.Ranks(0, 1))``, after which Accelerate's main process reads all samples,
+  sends them to the others and fills the last batch with samples from the beginning. The ``Trainer``
+  of transformers prepares its loaders this way.
 """
 
 import argparse

@@ -3,6 +3,8 @@
     # img/0001.jpg with its mask img/0001.png: class indices in gray, or with a palette as in VOC
     fastdata pack img/ train/ --fields png
     python examples/segmentation.py train/ --classes 21 --steps 500
+
+Pixels outside an image are labelled 255, which the loss ignores.
 """
 
 import argparse
