@@ -1,6 +1,6 @@
 """Writes the tables that compare fastdata with other loaders, and the chart in the README.
 
-    python bench/compare.py            # docs/comparison.md, bench/results/README.md and the chart
+    python bench/compare.py            # writes them
     python bench/compare.py --check    # exit code 1 if they differ from the results
 
 Tables go between two comments:
@@ -9,8 +9,9 @@ Tables go between two comments:
     <!-- end -->
 
 ``figures`` are the medians of whole loaders, ``measurements`` all results with their spread,
-``features`` what each loader can do. Figures come from the results in ``bench/results`` that
-``loaders.py --save`` and ``pack.py --save`` wrote, features from ``features.toml``.
+``features`` what each loader can do in a word, ``all-features`` the same with reasons. Figures come
+from the results in ``bench/results`` that ``loaders.py --save`` and ``pack.py --save`` wrote,
+features from ``features.toml``.
 """
 
 import argparse
@@ -27,7 +28,11 @@ from chart import loaders_chart
 
 _ROOT = Path(__file__).parents[1]
 _FEATURES = tomllib.loads((_ROOT / "bench" / "features.toml").read_text(encoding="utf-8"))
-_PAGES = (_ROOT / "docs" / "comparison.md", _ROOT / "bench" / "results" / "README.md")
+_PAGES = (
+    _ROOT / "docs" / "comparison.md",
+    _ROOT / "bench" / "features.md",
+    _ROOT / "bench" / "results" / "README.md",
+)
 _CHART = _ROOT / "docs" / "images" / "loaders.svg"
 _CHARTED = "loaders-original.json"
 _PLACE = re.compile(
@@ -116,7 +121,8 @@ def rewritten(text: str, name: str, results: Sequence[tuple[str, Result]]) -> st
     tables: dict[str, Callable[[], Iterable[str]]] = {
         "figures": lambda: _figures(results),
         "measurements": lambda: _measurements(results),
-        "features": _features,
+        "features": _short_features,
+        "all-features": _all_features,
     }
 
     def filled(place: re.Match[str]) -> str:
@@ -165,7 +171,17 @@ def _measurements(results: Sequence[tuple[str, Result]]) -> Iterable[str]:
                 yield f"\nLeft out: {_label(row)}: {row['left_out']}."
 
 
-def _features() -> Iterable[str]:
+def _short_features() -> Iterable[str]:
+    tools = _FEATURES["tools"]
+    rows = [
+        [feature["name"], *(feature[tool].partition(":")[0] for tool in tools)]
+        for feature in _FEATURES["features"]
+        if not feature.get("fact", False)
+    ]
+    return _table(["", *(tool["name"] for tool in tools.values())], rows)
+
+
+def _all_features() -> Iterable[str]:
     tools = _FEATURES["tools"]
     heads = (f"{tool['name']} {tool['version']}" for tool in tools.values())
     rows = [[line["name"], *(line[tool] for tool in tools)] for line in _FEATURES["features"]]
