@@ -95,7 +95,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--model", default="resnet18")
     parser.add_argument("--size", type=int, help="default: the model's own")
-    parser.add_argument("--batch-size", type=int, default=64, help="even; per rank and step")
+    parser.add_argument("--batch-size", type=int, default=64, help="per rank and step; even")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--checkpoint", default="checkpoint.pt")
     parser.add_argument("--save-every", type=int, default=100)
