@@ -87,10 +87,10 @@ def main() -> None:
 
 
 def read_results(folder: Path) -> list[tuple[str, Result]]:
-    """Name and content of what a folder has of loaders and packers, those of large images first.
+    """Names and contents of a folder's results for loaders and packers, large images first.
 
     Raises:
-        SystemExit: A file is no result of a benchmark.
+        SystemExit: A file is not the result of a benchmark.
     """
     results = []
     for path in sorted(folder.glob("*.json")):
@@ -108,15 +108,15 @@ def read_results(folder: Path) -> list[tuple[str, Result]]:
 
 
 def rewritten(text: str, name: str, results: Sequence[tuple[str, Result]]) -> str:
-    """A page with each of its places filled anew.
+    """Return a page with its tables filled in.
 
     Args:
-        text: Of the page.
-        name: Of the page, for errors.
+        text: The page.
+        name: Its name, for errors.
         results: From :func:`read_results`.
 
     Raises:
-        SystemExit: The page has no place for a table, or one of an unknown name.
+        SystemExit: The page has no place for a table, or an unknown one.
     """
     tables: dict[str, Callable[[], Iterable[str]]] = {
         "figures": lambda: _figures(results),
@@ -197,7 +197,7 @@ def _of(benchmark: str, results: Sequence[tuple[str, Result]]) -> list[tuple[str
 
 
 def _conditions(result: Result) -> str:
-    """How and on what it was measured: results that differ in it have no common table."""
+    """How and where it was measured; results that differ in this do not share a table."""
     settings, machine = result["settings"], result["machine"]
     cores = settings.get("threads", machine["cores"])
     shape = ""
@@ -226,7 +226,7 @@ def _versions(result: Result) -> str:
 
 
 def _rate(row: Mapping[str, Any] | None) -> str:
-    """A row's median; empty if it has none."""
+    """A row's median, or an empty string."""
     return f"{row['images_per_s']['median']:,.0f}" if row and "images_per_s" in row else ""
 
 
@@ -256,7 +256,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("pages", type=Path, nargs="*", help="files with tables")
     parser.add_argument("--results", type=Path, default=_ROOT / "bench" / "results")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if unlike")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if they differ")
     return parser.parse_args()
 
 
