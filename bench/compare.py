@@ -176,7 +176,7 @@ def _short_features() -> Iterable[str]:
     rows = [
         [feature["name"], *(feature[tool].partition(":")[0] for tool in tools)]
         for feature in _FEATURES["features"]
-        if not feature.get("fact", False)
+        if feature.get("short", True)
     ]
     return _table(["", *(tool["name"] for tool in tools.values())], rows)
 
@@ -256,7 +256,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("pages", type=Path, nargs="*", help="files with tables")
     parser.add_argument("--results", type=Path, default=_ROOT / "bench" / "results")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if they differ")
+    parser.add_argument("--check", action="store_true", help="only compare; exit code 1 if unequal")
     return parser.parse_args()
 
 

@@ -133,7 +133,7 @@ def test_an_unknown_row_is_refused(pictures: Path, tmp_path: Path) -> None:
 
 
 def test_published_tables_say_what_was_measured() -> None:
-    """The tables and the README's chart are those that the results in the repository make."""
+    """The tables in the README and in docs/ are those that the results in the repository make."""
     done = _compare("--check")
 
     assert done.returncode == 0, done.stderr
@@ -205,13 +205,13 @@ def test_compare_refuses(tmp_path: Path, place: str, result: str | None, message
 
 
 def test_each_feature_is_answered_for_each_loader() -> None:
-    """No cell is missing, and all but plain facts begin with yes, partly or no."""
+    """No cell is missing, and those of the short table begin with yes, partly or no."""
     features = tomllib.loads((_BENCH / "features.toml").read_text())
 
     for feature in features["features"]:
         cells = {tool: feature[tool] for tool in features["tools"]}
-        assert feature.keys() - cells.keys() <= {"name", "fact"}
-        if not feature.get("fact", False):
+        assert feature.keys() - cells.keys() <= {"name", "short"}
+        if feature.get("short", True):
             first = {cell.partition(":")[0] for cell in cells.values()}
             assert first <= {"yes", "partly", "no"}, feature["name"]
 
