@@ -48,7 +48,7 @@ def main() -> None:
     args = parse()
     accelerator = Accelerator(cpu=args.cpu)
 
-    # after Accelerator(), which starts torch.distributed
+    # behind Accelerator(), which starts torch.distributed
     crop, device = fd.RandomResizedCrop(args.size), accelerator.device
     loader = fd.Loader(args.data, args.batch_size, crop=crop, flip=0.5, device=device)
     model = torchvision.models.get_model(args.model, num_classes=len(loader.source.classes))

@@ -26,7 +26,7 @@ def main() -> None:
     distributed.init_process_group("nccl" if cuda else "gloo")
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
 
-    # after init_process_group, which knows the rank
+    # behind init_process_group, which says which rank this is
     crop = fd.RandomResizedCrop(args.size)
     loader = fd.Loader(args.data, args.batch_size, crop=crop, flip=0.5, device=device)
     model = torchvision.models.get_model(args.model, num_classes=len(loader.source.classes))
