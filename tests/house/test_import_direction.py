@@ -32,6 +32,13 @@ ORDER = [
     "__main__",
 ]
 
+# The same inside two rooms, of their folders. Modules that lie beside the folders put together what
+# is in them, or are what several share: those may import and be imported, if not in a circle.
+INSIDE = {
+    "converters": ["images", "tar", "lmdb", "sources", "check"],
+    "loaders": ["readers", "export", "dali"],
+}
+
 
 def _imports(module: str) -> set[str]:
     """Return the modules of the package that one of them imports."""
@@ -52,6 +59,26 @@ def test_imports_point_up(module: str) -> None:
     for imported in _imports(module):
         inside = module.partition(".")[0] == imported.partition(".")[0]
         assert inside or _place(imported) < _place(module), f"{module} imports {imported}"
+
+
+def _folder(module: str) -> str:
+    """Return the folder inside a room that a module lies in; nothing for one beside the folders."""
+    room, name = module.split(".")[:2]
+    return name if MODULES[f"{room}.{name}"].name == "__init__.py" else ""
+
+
+@pytest.mark.parametrize("room", INSIDE)
+def test_imports_point_up_inside_a_room(room: str) -> None:
+    """Its folders have an order, too."""
+    inside = {module: _folder(module) for module in MODULES if module.startswith(f"{room}.")}
+    assert {*inside.values()} - {""} == {*INSIDE[room]}, "give the new folder its place in INSIDE"
+
+    for module, folder in inside.items():
+        for imported in _imports(module):
+            other = inside.get(imported, "")
+            if folder and other:
+                order = INSIDE[room]
+                assert order.index(other) <= order.index(folder), f"{module} imports {imported}"
 
 
 def test_no_imports_go_in_a_circle() -> None:
