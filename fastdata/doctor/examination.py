@@ -14,8 +14,8 @@ from fastdata.doctor.device import copying_speed, loader_speed, model_speed
 from fastdata.doctor.places import open_with_places
 from fastdata.doctor.results import Diagnosis, Measured, ModelSpeed, Settings
 from fastdata.doctor.storage import measure_storage
-from fastdata.doctor.surroundings import throttled, warnings
 from fastdata.doctor.verdict import diagnose
+from fastdata.doctor.warnings import throttled, warnings
 from fastdata.errors import MissingExtraError, OptionError
 from fastdata.loaders.loader import Loader
 from fastdata.loaders.readers.folder import FolderSource

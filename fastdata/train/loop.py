@@ -6,6 +6,7 @@ from fastdata.errors import OptionError
 from fastdata.loaders.loader import Loader
 from fastdata.train import ranks
 from fastdata.train.checkpoint import Checkpoints, Position
+from fastdata.train.explain_errors import memory_for
 from fastdata.train.meter import now
 from fastdata.train.progress import Progress, ProgressCallback
 from fastdata.train.recipe import Recipe
@@ -13,7 +14,6 @@ from fastdata.train.results import EpochResult
 from fastdata.train.schedule import Schedule
 from fastdata.train.step import TrainStep
 from fastdata.train.stop import Stop
-from fastdata.train.trouble import memory_for
 from fastdata.train.watch import Watch
 
 _READ_EVERY = 50  # steps between readings of the loss: each one makes the host wait for the device

@@ -11,14 +11,14 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 
 from fastdata.train import ranks
-from fastdata.train.blocks import checkpoint_blocks
+from fastdata.train.activation_checkpointing import checkpoint_blocks
 from fastdata.train.ema import Average
+from fastdata.train.explain_errors import check_scores, fitting
 from fastdata.train.models import parameter_groups
 from fastdata.train.network import check_switches, distributed, on_device
 from fastdata.train.optimizer import make_optimizer
 from fastdata.train.precision import amp_dtype
 from fastdata.train.recipe import Recipe
-from fastdata.train.trouble import check_scores, fitting
 
 __all__ = ["StepResult", "TrainStep", "amp_dtype"]
 

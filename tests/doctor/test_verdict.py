@@ -22,8 +22,8 @@ from fastdata.doctor.results import (
     Storage,
 )
 from fastdata.doctor.stages import expected, speeds
-from fastdata.doctor.surroundings import throttled, warnings
 from fastdata.doctor.verdict import diagnose
+from fastdata.doctor.warnings import throttled, warnings
 from fastdata.system import cpu_count
 
 SETTINGS = Settings(

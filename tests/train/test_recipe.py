@@ -20,7 +20,7 @@ from training import colours, plain_network, recipe, train, weights
 
 from fastdata.errors import MissingExtraError, OptionError
 from fastdata.train import Recipe
-from fastdata.train.blocks import checkpoint_blocks
+from fastdata.train.activation_checkpointing import checkpoint_blocks
 from fastdata.train.device import kernels, pick_device
 from fastdata.train.ema import Average
 from fastdata.train.mixing import Augmentation
