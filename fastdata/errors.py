@@ -19,6 +19,7 @@
     |-- TransformError       the user's transform fails, or its process died     (RuntimeError)
     |-- StalledError         a batch that does not arrive                          (TimeoutError)
     |-- RankError            another rank of a training run is gone                (RuntimeError)
+    |-- DivergedError        the loss of a training run is infinite or NaN      (ArithmeticError)
     `-- MissingExtraError    an optional package that is not installed             (ImportError)
 
 The command line turns CorruptError into exit code 1 and every other one into 2.
@@ -99,6 +100,10 @@ class StalledError(FastdataError, TimeoutError):
 
 class RankError(FastdataError, RuntimeError):
     """Another rank of a distributed run ended, or does not answer within the timeout."""
+
+
+class DivergedError(FastdataError, ArithmeticError):
+    """The loss of a training run became infinite or NaN."""
 
 
 class MissingExtraError(FastdataError, ImportError):

@@ -12,7 +12,7 @@ from fastdata.demo.show import page
 from fastdata.loaders.loader import Loader
 from fastdata.plan.crop import RandomResizedCrop
 from fastdata.system.files import refuse_link
-from fastdata.train import Progress, Recipe, train
+from fastdata.train import Progress, Recipe, Setup, train
 
 IMAGES = 600
 VAL_IMAGES = 200
@@ -87,7 +87,8 @@ def demo(
             tell("measure the ceiling", at.done, at.total)
 
     recipe = Recipe(size=size, epochs=epochs, batch_size=BATCH_SIZE, lr=LR, channels_last=True)
-    trained = train(tar, recipe, val=val, ceiling_seconds=_CEILING_SECONDS, progress=training)
+    setup = Setup(ceiling_seconds=_CEILING_SECONDS)
+    trained = train(tar, recipe, setup, val=val, progress=training)
     html = root / "report.html"
     done = DemoReport(
         folder=str(root),
