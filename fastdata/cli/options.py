@@ -30,7 +30,7 @@ ChannelsLast = Annotated[
     typer.Option("--channels-last", help="Use channels-last memory layout.", rich_help_panel=SPEED),
 ]
 Device = Annotated[
-    str | None, typer.Option(help="Such as cuda:1 or cpu; default: cuda, if available.")
+    str | None, typer.Option(help="Device, such as cuda:1 or cpu; default: cuda if available.")
 ]
 Threads = Annotated[
     int | None, typer.Option(help="Decoding threads; default: all cores but one or two.")

@@ -39,7 +39,7 @@ class Schedule(StrEnum):
     cosine = "cosine"
 
 
-_LEARNING, _QUALITY, _RUN = "Learning", "Regularization", "The run"
+_LEARNING, _QUALITY, _RUN = "Learning", "Regularisation", "The run"
 
 
 def train(
@@ -50,7 +50,7 @@ def train(
     epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 1,
     batch_size: Annotated[int, typer.Option(help="Images per batch on each rank.")] = 64,
     accumulate: Annotated[
-        int, typer.Option(help="Batches per optimizer step.", rich_help_panel=_LEARNING)
+        int, typer.Option(help="Batches per optimiser step.", rich_help_panel=_LEARNING)
     ] = 1,
     lr: Annotated[
         float | None,
@@ -61,7 +61,7 @@ def train(
         ),
     ] = None,
     optimizer: Annotated[
-        Optimizer, typer.Option(help="Optimizer.", rich_help_panel=_LEARNING)
+        Optimizer, typer.Option(help="Optimiser.", rich_help_panel=_LEARNING)
     ] = Optimizer.sgd,
     momentum: Annotated[
         float, typer.Option(help="Momentum of sgd.", rich_help_panel=_LEARNING)
@@ -126,7 +126,7 @@ def train(
         bool,
         typer.Option(
             "--sync-bn",
-            help="Synchronize batch norm across ranks (CUDA only).",
+            help="Synchronise batch norm across ranks (CUDA only).",
             rich_help_panel=SPEED,
         ),
     ] = False,
@@ -166,7 +166,7 @@ def train(
     device: Annotated[
         str | None,
         typer.Option(
-            help="Such as cuda:1 or cpu; default: cuda, if available.", rich_help_panel=_RUN
+            help="Device, such as cuda:1 or cpu; default: cuda if available.", rich_help_panel=_RUN
         ),
     ] = None,
     threads: Annotated[

@@ -171,7 +171,7 @@ def prepare(setup: Setup, device: torch.device) -> bool:
     if not path.parent.is_dir():
         raise OptionError(f"checkpoint: the folder {path.parent} does not exist; create it")
     if path.exists() and not setup.resume:
-        raise DestinationError(f"{path} exists; resume from it with resume, or remove it")
+        raise DestinationError(f"{path} exists; set resume to continue from it, or remove it")
     seen = int(ranks.all_sum(torch.tensor(int(path.exists()), device=device)))
     if 0 < seen < ranks.world_size():
         raise OptionError(f"only {seen} of {ranks.world_size()} ranks see {path}; share its folder")

@@ -195,7 +195,7 @@ def test_run_without_validation_and_ceiling(training: TrainReport) -> None:
     bare = replace(training, val=None, val_samples=0, ceiling=None, epochs=epochs)
     labels = [tile.label for tile in report.training_tiles(bare)]
 
-    assert labels == ["train accuracy", "images/s in training"]
+    assert labels == ["train accuracy", "images/s training"]
     assert [section.title for section in report.training_sections(bare)] == ["Training", "Machine"]
 
 
