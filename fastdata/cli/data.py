@@ -163,7 +163,7 @@ def index(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Make catalog and manifest of a folder of shards from the shards alone."""
+    """Write a manifest and a catalog for existing tar shards."""
     from fastdata.converters.check.index import index as make_index
 
     with console.steps_bar(hidden=as_json) as progress:
@@ -177,14 +177,14 @@ def index(
 def verify(
     path: Packed,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Rewrite what can be rewritten to the bit.")
+        bool, typer.Option("--repair", help="Restore damaged samples and files to the bit.")
     ] = False,
     source: Annotated[
-        Path | None, typer.Option(help="The folder that was packed, to repair samples from.")
+        Path | None, typer.Option(help="With --repair: the image folder that was packed.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Read everything, and report whatever is not as it was written; exit code 1 for damage."""
+    """Read every byte and report all damage; exit code 1 if there is any."""
     from fastdata.converters.check.repair import repair as make_whole
     from fastdata.converters.check.verify import verify as check
 

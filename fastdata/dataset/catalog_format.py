@@ -30,7 +30,7 @@ BLOCK = 1 << BLOCK_BITS
 MAX_TEXT = BLOCK  # of one row, so that it lies in two blocks at most
 ABSENT = 2**64 - 1  # offset of a field that a sample lacks
 
-_ADVICE = "the catalog is damaged or was edited: `fastdata verify --repair` may mend it"
+_ADVICE = "it is damaged or was edited: `fastdata index` makes a new one for tars; or pack again"
 
 ROW = np.dtype(
     [
