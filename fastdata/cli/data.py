@@ -206,7 +206,7 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write a data set back to a folder of images; `pack` turns it into tars or LMDB."""
-    from fastdata.loaders.export.export import export as write_back
+    from fastdata.loaders.export import export as write_back
 
     with console.steps_bar(hidden=as_json) as progress:
         report = write_back(path, folder, progress=progress)
