@@ -8,7 +8,7 @@ import numpy as np
 
 from fastdata import native
 from fastdata.errors import DecodeError
-from fastdata.images.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS
+from fastdata.images.limits import MAX_PIXELS, JpegLimits
 from fastdata.images.probe import decoding_bytes, probe
 from fastdata.system.resources import BUDGET, never
 
@@ -53,8 +53,8 @@ def transcode(jpeg: bytes, run_pixels: int, max_pixels: int = MAX_PIXELS) -> Tra
     core = native.load()
     if core is None:
         return Transcoded(jpeg, "the native core was not built")
-    limits = (max_pixels, MAX_SCANS, MAX_SEGMENTS)
-    coded, kept, warned, left_over = core.transcode_jpeg(jpeg, run_pixels, *limits)
+    limits = JpegLimits(max_pixels)
+    coded, kept, warned, left_over = core.transcode_jpeg(jpeg, run_pixels, limits)
     notes = (WARNINGS,) * warned + (LEFT_OVER,) * left_over
     if coded is None:
         return Transcoded(jpeg, "" if kept == _HAS_RUNS else kept, notes)
@@ -93,9 +93,9 @@ def _salvaged(closed: bytes, max_pixels: int) -> bytes | None:
     pixels = decode(closed)
     core = native.load()
     if core is not None:
-        limits = (max_pixels, MAX_SCANS, MAX_SEGMENTS)
+        limits = JpegLimits(max_pixels)
         with suppress(DecodeError):
-            coded, *_ = core.transcode_jpeg(closed, RUN_PIXELS, *limits, damaged=True)
+            coded, *_ = core.transcode_jpeg(closed, RUN_PIXELS, limits, damaged=True)
             # Where scans are missing, libjpeg smooths what it has, which coefficients cannot say.
             if coded is not None and np.array_equal(decode(coded), pixels):
                 return bytes(coded)

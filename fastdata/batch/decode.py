@@ -13,7 +13,7 @@ import numpy as np
 from fastdata import native
 from fastdata.batch.resize import resize_window
 from fastdata.errors import DecodeError
-from fastdata.images.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS
+from fastdata.images.limits import MAX_PIXELS, JpegLimits
 from fastdata.images.pixels import Image
 from fastdata.images.pixels import decode as decode_by_opencv
 from fastdata.images.probe import ImageInfo, decoding_bytes, probe
@@ -106,8 +106,8 @@ def cut_runs(
     core = native.load()
     if core is None:
         return data, 0, 0
-    limits = max_pixels, MAX_SCANS, MAX_SEGMENTS
-    small, left, top = core.cut_jpeg(data, x, y, x + width, y + height, *limits)
+    limits = JpegLimits(max_pixels)
+    small, left, top = core.cut_jpeg(data, x, y, x + width, y + height, limits)
     return (data if small is None else small), left, top
 
 
@@ -154,7 +154,7 @@ def _crop_jpeg(data: bytes, plan: CropPlan, row: int, out: Image, max_pixels: in
     assert core is not None
     one = slice(row, row + 1)
     parts = plan.source[one], plan.scaled[one], plan.cut[one], plan.flip[one]
-    core.decode_crop(data, *parts, out[None], max_pixels, MAX_SCANS, MAX_SEGMENTS)
+    core.decode_crop(data, *parts, out[None], JpegLimits(max_pixels))
 
 
 def _crop_pixels(image: Image, plan: CropPlan, row: int, out: Image) -> None:

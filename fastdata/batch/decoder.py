@@ -22,7 +22,7 @@ from fastdata.batch.decode import decode_crop
 from fastdata.batch.source import Ids, Source
 from fastdata.dataset.catalog.format import FORMAT_MASK
 from fastdata.errors import DecodeError, FastdataError, SampleError, ShardError
-from fastdata.images.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS
+from fastdata.images.limits import MAX_PIXELS, JpegLimits
 from fastdata.images.probe import FORMATS, probe
 from fastdata.plan.crop import Crop, CropPlan
 from fastdata.system import resources
@@ -297,8 +297,7 @@ class NativeDecoder:
         """
         self._source = source
         self._core = core
-        limits = max_pixels, MAX_SCANS, MAX_SEGMENTS
-        self._pool = core.WorkerPool(threads, *limits, resources.memory_share())
+        self._pool = core.WorkerPool(threads, JpegLimits(max_pixels), resources.memory_share())
         if self._pool.threads < threads:
             warn_of_fewer(self._pool.threads, threads)
 

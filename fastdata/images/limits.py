@@ -1,5 +1,7 @@
 """Limits that a header must keep before anything is allocated or decoded for its image."""
 
+from typing import NamedTuple
+
 from fastdata.errors import DecodeError
 
 MAX_PIXELS = 178_956_970
@@ -16,6 +18,14 @@ however few bytes the scan has: 2,000 empty ones in a file of 321 KB took over 1
 MAX_SEGMENTS = 4096
 """Most marker segments of one JPEG, which also limits their bytes to 256 MiB. The 255 pieces of the
 largest ICC profile and six segments for each of ``MAX_SCANS`` scans are fewer than 1,000."""
+
+
+class JpegLimits(NamedTuple):
+    """What one JPEG may ask for, as the native core takes it."""
+
+    max_pixels: int = MAX_PIXELS
+    max_scans: int = MAX_SCANS
+    max_segments: int = MAX_SEGMENTS
 
 
 def check_pixels(width: int, height: int, max_pixels: int = MAX_PIXELS) -> None:

@@ -18,7 +18,7 @@ from fastdata.images.headers import (
     read_webp,
 )
 from fastdata.images.jpeg_header import JpegHeader, read_jpeg_header
-from fastdata.images.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS, check_pixels
+from fastdata.images.limits import MAX_PIXELS, JpegLimits, check_pixels
 from fastdata.images.pillow import FORMATS as PILLOW_FORMATS
 from fastdata.images.pillow import INSTALL, pillow_format
 
@@ -165,4 +165,4 @@ def _read_jpeg(data: bytes | memoryview, max_pixels: int) -> JpegHeader:
     core = native.load()
     if core is None:
         return read_jpeg_header(data, max_pixels)
-    return JpegHeader(*core.probe_jpeg(data, max_pixels, MAX_SCANS, MAX_SEGMENTS))
+    return JpegHeader(*core.probe_jpeg(data, JpegLimits(max_pixels)))

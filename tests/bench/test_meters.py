@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from fastdata.bench import gpm
-from fastdata.bench.clock import StepClock
-from fastdata.bench.usage import Usage
+from fastdata.bench.measure import StepClock
+from fastdata.bench.usage import Activity, ActivityMeter, Usage
 from fastdata.system import resources
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -106,9 +105,9 @@ class _Nvml:
             metric.value = values[metric.metricId]
 
 
-def _activity(nvml: _Nvml, monkeypatch: pytest.MonkeyPatch) -> gpm.Activity:
-    monkeypatch.setattr(gpm, "nvml_handle", lambda _: (nvml, object()))
-    meter = gpm.ActivityMeter(CPU)
+def _activity(nvml: _Nvml, monkeypatch: pytest.MonkeyPatch) -> Activity:
+    monkeypatch.setattr("fastdata.bench.usage.nvml_handle", lambda _: (nvml, object()))
+    meter = ActivityMeter(CPU)
     with meter:
         pass
     assert nvml.samples == []  # all were freed

@@ -321,7 +321,7 @@ def test_native_threads_share_the_memory(native_core: ModuleType, tmp_path: Path
     image.save(tmp_path / "large.jpg", progressive=True, subsampling=0)
     one = 6 * side * side  # its coefficients
     source = filling.whole_files(native_core, [tmp_path / "large.jpg"] * 8)
-    threads = native_core.WorkerPool(4, *filling.LIMITS, 1)
+    threads = native_core.WorkerPool(4, filling.LIMITS, 1)
     out = np.empty((8, 8, 8, 3), np.uint8)
     tables = [(side, side), (0, 0, side, side), (8, 8), (0, 0)]
     plan = [np.tile(np.array(table, np.int64), (8, 1)) for table in tables]
@@ -342,7 +342,7 @@ def test_cancelling_ends_a_wait_for_memory(native_core: ModuleType, tmp_path: Pa
     side = 2600
     Image.new("RGB", (side, side)).save(tmp_path / "large.jpg", progressive=True, subsampling=0)
     source = filling.whole_files(native_core, [tmp_path / "large.jpg"] * 16)
-    threads = native_core.WorkerPool(4, *filling.LIMITS, 1)
+    threads = native_core.WorkerPool(4, filling.LIMITS, 1)
     tables = [(side, side), (0, 0, side, side), (8, 8), (0, 0)]
     plan = [np.tile(np.array(table, np.int64), (16, 1)) for table in tables]
     out = np.empty((16, 8, 8, 3), np.uint8)
