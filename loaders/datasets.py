@@ -131,6 +131,7 @@ class SampleDataset(IterableDataset[Any]):
         epoch = int(self._epoch)
         self._done, self._resumed = (self._done if self._resumed else 0), False
         if self._batch_size is None:
+            # DataLoader takes samples from its workers in turn: together they keep the order
             mine = self._positions()[worker::workers]
             for start in range(self._done, len(mine), _AHEAD):
                 for sample in self._samples(mine[start : start + _AHEAD], epoch):
@@ -172,6 +173,7 @@ class SampleDataset(IterableDataset[Any]):
 
     def _samples(self, positions: range, epoch: int) -> Iterator[Any]:
         ids = np.array(positions, np.int64)
+        # for many samples at once: the arrays of one cost as much as those of 64
         if self._shuffle:
             key = order.epoch_key(self.source.fingerprint, self._seed, epoch)
             ids = order.permutation(ids, len(self.source), key)

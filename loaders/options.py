@@ -76,6 +76,7 @@ class Sampling:
                 )
             ids = np.flatnonzero(found)
         elif found.ndim == 1 and np.issubdtype(found.dtype, np.integer):
+            # sorted and once each: the order of an epoch must not depend on how they were listed
             ids = np.unique(found.astype(np.int64))
             if ids.size and (ids[0] < 0 or ids[-1] >= n):
                 raise OptionError(
@@ -98,6 +99,7 @@ class Sampling:
         unknown: Sequence[str] = sorted(set(self.weights) ^ set(source.classes))
         if unknown:
             raise OptionError(f"weights must name each class once, these differ: {unknown[:5]}")
+        # every class, even at weight 0: a misspelt name must not pass for one that was left out
         by_label = np.array([self.weights[name] for name in source.classes], np.float64)
         return np.asarray(by_label[source.labels()[np.asarray(ids)]], np.float64)
 
@@ -219,6 +221,7 @@ class Options:
         """Whether an incomplete last global batch is left out."""
         return bool(self.shuffle) if self.drop_last is None else self.drop_last
 
+    # looked up after the data set was opened, whose errors are the ones to see first
     @cached_property
     def target(self) -> torch.device:
         """The device that batches go to."""
@@ -244,6 +247,7 @@ def usable_device(device: str | torch.device) -> torch.device:
     count = torch.cuda.device_count()
     here = f"here are: cpu{''.join(f', cuda:{index}' for index in range(count))}"
     try:
+        # only an allocation finds out whether the device is there, and fills in its index
         found = torch.empty(0, device=device).device
     except (RuntimeError, AssertionError) as error:  # torch built without CUDA asserts
         raise OptionError(

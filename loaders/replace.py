@@ -181,8 +181,10 @@ class Replacer:
         for place, error in sorted(target.pending.failures().items()):
             if not isinstance(error, SampleError | DecodeError):
                 raise error
+            # one bad view is enough: all views of a place are the same sample
             bad.setdefault(place % len(ids), error)
         self._seen += len(ids)
+        # in the order of the epoch, so that runs of bad samples are counted as they lie there
         for place, position in enumerate(positions.tolist()):
             failure = bad.get(place)
             if failure is None:
@@ -193,6 +195,7 @@ class Replacer:
                 number = self._substitute(epoch, position, attempt)
                 self._write(epoch, position, int(ids[place]), number, failure)
                 ids[place] = number
+                # a substitute may be bad too; the attempt is part of its key, so another follows
                 failure = self._fill(epoch, positions, ids, place, target)
                 attempt += 1
 
@@ -227,7 +230,7 @@ class Replacer:
                 masks = None if target.masks is None else target.masks[at : at + 1]
                 fields = self._reader.submit(work, 1, masks)
                 single.add(fields)
-            while not single.wait(1.0):
+            while not single.wait(1.0):  # wakes at the end; a second is for Ctrl-C
                 pass
             if failures := single.failures():
                 error = failures[min(failures)]

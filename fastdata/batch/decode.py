@@ -142,6 +142,7 @@ def memory_for(info: ImageInfo, data: bytes, stopped: Callable[[], bool] = never
 def _pixels(data: bytes, info: ImageInfo) -> Image:
     image = decode_by_opencv(data)
     height, width = image.shape[:2]
+    # memory was leased, and the crop planned, for the size in the header
     if (width, height) != (info.width, info.height):
         raise DecodeError(
             f"its header says {info.width}x{info.height} pixels, found {width}x{height}"
@@ -160,6 +161,7 @@ def _crop_jpeg(data: bytes, plan: CropPlan, row: int, out: Image, max_pixels: in
 def _crop_pixels(image: Image, plan: CropPlan, row: int, out: Image) -> None:
     """Cut, resize and flip decoded pixels; the core's resize is the same as for JPEGs."""
     x, y, width, height = plan.source[row].tolist()
+    # the core first: a data set with JPEGs and PNGs should have one resize filter
     core = native.load()
     if core is not None and max(width, height) <= _CORE_MOST_SIDE:
         one = slice(row, row + 1)

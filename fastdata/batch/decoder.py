@@ -185,6 +185,7 @@ class BatchDecoder:
             encoded = self._native.encoded(ids, rows)
             has_crcs = self._source.has_checksums
             crcs = np.ascontiguousarray(rows["crc"]) if has_crcs else _NO_CHECKSUMS
+            # all places are planned, though the job takes the JPEGs: a plan is indexed by place
             plan = self._plan(sizes, work)
             job = self._native.fill(
                 encoded, ids, crcs, places[jpeg], plan, out, keep_going=self._keep_going
@@ -215,6 +216,7 @@ class BatchDecoder:
         if self._native is None or (failed and not self._keep_going):  # None: closed meanwhile
             return
         sizes = np.array(loading.sizes(), np.int64)  # (N, 2), zeros for other formats
+        # other formats are probed by the thread that decodes them; a plan needs some size for each
         jpeg = np.flatnonzero(sizes[:, 0] > 0)
         others = np.setdiff1d(np.flatnonzero(sizes[:, 0] == 0), failed)
         plan = self._plan(np.maximum(sizes, 1), work)
@@ -247,6 +249,7 @@ class BatchDecoder:
         stopped: Callable[[], bool],
     ) -> None:
         one = work.at(place)
+        # read checks the checksum, where the core would have done so
         data = self._source.read(int(one.ids[0]))
         try:
             if plan is None:

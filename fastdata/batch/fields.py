@@ -71,6 +71,7 @@ class FieldReader:
         sizes = np.stack([rows["width"], rows["height"]], axis=1).astype(np.int64)
         plan = self._crop.plan(sizes, work.keys, seed=self._seed, epoch=work.epoch)
         fields = Fields(plan, {name: [None] * count for name in self._names})
+        # a few tasks, not one a sample: handing one over costs as much as reading a small field
         step = -(-len(work.ids) // _AT_ONCE)
         for first in range(0, len(work.ids), step):
             places = range(first, min(first + step, len(work.ids)))
@@ -99,6 +100,7 @@ class FieldReader:
     def _read_one(
         self, work: Work, place: int, fields: "Fields", count: int, masks: Mask | None
     ) -> None:
+        # further views have the same bytes, but masks of their own
         names = self._wanted if place < count else self._wanted & {self._mask}
         found = self._source.read_fields(int(work.ids[place]), names)
         if place < count:

@@ -77,6 +77,7 @@ class TransformDecoder:
         arena = self._workers.arena
         if arena is None:
             return self._fill(stage, work, out)
+        # processes see the arena alone, so images are decoded there and copied out at the end
         slot = self._slots.get()
         try:
             pixels = arena[slot, : len(out)]

@@ -118,6 +118,8 @@ class Epochs:
             places = order.windows(places, total, key)
         elif self.shuffle:
             places = order.permutation(places, total, key)
+        # the permutation runs over all strata at once: each owns a range of its places, so that
+        # their shares are exact in the epoch and random in a batch
         ids = np.empty(len(places), np.int64)
         start = 0
         for number, stratum in enumerate(self.strata):
@@ -142,6 +144,7 @@ class Epochs:
 
     def _weighted(self, places: I64, positions: I64, epoch: int) -> Draws:
         key = rng.key("weights", self.fingerprint, self.seed, epoch)
+        # repeats of a draw share a place, and so a sample
         words = rng.bits(key, places) & np.uint64(2**_TOTAL_BITS - 1)
         chosen = np.searchsorted(self._shares, words.astype(np.int64), side="right")
         # a sample may come at any positions: these tell its copies apart
@@ -163,6 +166,7 @@ class Epochs:
         if not np.isfinite(weights).all() or (weights < 0).any() or total <= 0:
             raise OptionError("weights must be finite, not negative, and not all zero")
         parts = np.floor(weights / total * 2.0**_TOTAL_BITS).astype(np.int64)
+        # what rounding left over goes to the largest, where it changes the least
         parts[parts.argmax()] += 2**_TOTAL_BITS - int(parts.sum())
         return np.cumsum(parts)
 
@@ -241,6 +245,7 @@ class BatchPlan:
         rest = min(self.samples - start, self.global_batch)
         places = -(-rest // self.world_size)
         positions = start + self.rank + self.world_size * np.arange(places, dtype=np.int64)  # (N,)
+        # padding repeats real samples: a batch must have pixels in every place
         return positions % self.samples, positions < self.samples
 
     def end(self, index: int) -> int:

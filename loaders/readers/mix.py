@@ -89,6 +89,7 @@ class MixedSource:
         total = len(ids) if draws is None else draws
         exact = [total * share / math.fsum(self._shares) for share in self._shares]
         counts = [math.floor(x) for x in exact]
+        # largest remainders: the counts add up, and none is off by a whole sample
         by_rest = sorted(range(len(exact)), key=lambda i: counts[i] - exact[i])  # largest first
         for i in by_rest[: total - sum(counts)]:
             counts[i] += 1

@@ -11,7 +11,8 @@ from peak import peak
 from PIL import Image
 from torch.nn.functional import interpolate
 
-from fastdata.batch import decode, resize
+from fastdata import native
+from fastdata.batch import resize
 from fastdata.batch.decode import decode_crop
 from fastdata.plan.crop import CenterCrop, Crop, CropPlan, RandomResizedCrop
 
@@ -66,7 +67,7 @@ def test_pixels_are_pillows(
 ) -> None:
     """Whatever is shrunk, enlarged, padded or cut off, each pixel is Pillow's within 1."""
     if way != "core":
-        monkeypatch.setattr(decode, "core", lambda: None)
+        monkeypatch.setattr(native, "load", lambda: None)
     if way == "window":
         monkeypatch.setattr(resize, "_WHOLE", 0)
     crop = RandomResizedCrop((20, 28), flip=0.5) if crop is None else crop
@@ -82,7 +83,7 @@ def test_pixels_are_pillows(
 @pytest.mark.parametrize("most", [0, 1 << 22])
 def test_without_the_core_it_is_torchs(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The window is what resizing the whole region, as torch does, and cutting it gives."""
-    monkeypatch.setattr(decode, "core", lambda: None)
+    monkeypatch.setattr(native, "load", lambda: None)
     monkeypatch.setattr(resize, "_WHOLE", most)
     pixels = scene(333, 251)
     plan = _plan(CenterCrop(64, resize=100), (333, 251))
@@ -115,7 +116,7 @@ def test_narrow_images_take_no_memory(
 ) -> None:
     """A PNG of a few bytes must not become a hundred gigabytes for the sake of 224 pixels."""
     if not with_core:
-        monkeypatch.setattr(decode, "core", lambda: None)
+        monkeypatch.setattr(native, "load", lambda: None)
     image = Image.new("RGB", size, (10, 100, 200))
     data, plan = _png(image), _plan(crop, size)
 
