@@ -1,15 +1,15 @@
-"""Writes the tables that compare fastdata with other loaders, from what was measured.
+"""Write the tables that compare fastdata with other loaders, from saved results.
 
     python bench/compare.py            # into README.md and docs/comparison.md
-    python bench/compare.py --check    # exit code 1 where they say something else
+    python bench/compare.py --check    # exit code 1 if the tables are out of date
 
-Each of the files has one or more places for tables, between two comments:
+Each file has one or more places for tables, between two comments:
 
     <!-- bench/compare.py: figures -->
     <!-- end -->
 
-``figures`` are the medians of whole loaders, ``features`` the short table of what each can do,
-``measurements`` and ``all-features`` the same at length. Figures come from the results in
+``figures`` are the medians of whole loaders, ``features`` a short table of what each supports,
+``measurements`` and ``all-features`` the same in full. Figures come from the results in
 ``bench/results`` that ``loaders.py --save`` and ``pack.py --save`` wrote, features from
 ``features.toml``.
 """
@@ -55,7 +55,7 @@ Result = dict[str, Any]
 
 
 def main() -> None:
-    """Write the tables, or compare them with what is there."""
+    """Write the tables, or compare them with the files."""
     options = _options()
     results = read_results(options.results)
     differing = []
@@ -75,7 +75,7 @@ def main() -> None:
 
 
 def read_results(folder: Path) -> list[tuple[str, Result]]:
-    """Name and content of what a folder has of loaders and packers, those of large images first.
+    """Name and content of a folder's results on loaders and packers, large images first.
 
     Raises:
         SystemExit: A file is no result of a benchmark.
@@ -96,7 +96,7 @@ def read_results(folder: Path) -> list[tuple[str, Result]]:
 
 
 def rewritten(text: str, name: str, results: Sequence[tuple[str, Result]]) -> str:
-    """A page with each of its places filled anew.
+    """A page with each of its places filled.
 
     Args:
         text: Of the page.
@@ -125,7 +125,7 @@ def rewritten(text: str, name: str, results: Sequence[tuple[str, Result]]) -> st
 
 
 def _figures(results: Sequence[tuple[str, Result]]) -> Iterable[str]:
-    """A table for each machine and way of measuring, a column for each kind of images."""
+    """A table for each machine and way of measuring, with a column for each kind of images."""
     groups: dict[str, list[Result]] = {}
     for _, result in _of("loaders", results):
         groups.setdefault(_conditions(result), []).append(result)
@@ -141,7 +141,7 @@ def _figures(results: Sequence[tuple[str, Result]]) -> Iterable[str]:
 
 
 def _measurements(results: Sequence[tuple[str, Result]]) -> Iterable[str]:
-    """A table for each result, with spreads, and what was left out."""
+    """A table for each result, with spreads, and the rows that were left out."""
     for file, result in _of("loaders", results) + _of("pack", results):
         measured = [row for row in result["rows"] if "images_per_s" in row]
         facts = [name for name in _FACTS if any(name in row for row in measured)]
@@ -185,7 +185,7 @@ def _of(benchmark: str, results: Sequence[tuple[str, Result]]) -> list[tuple[str
 
 
 def _conditions(result: Result) -> str:
-    """How and on what it was measured: results that differ in it have no common table."""
+    """How and on what it was measured; results that differ here get separate tables."""
     settings, machine = result["settings"], result["machine"]
     cores = settings.get("threads", machine["cores"])
     shape = ""
@@ -201,7 +201,7 @@ def _conditions(result: Result) -> str:
 
 
 def _images(result: Result) -> str:
-    """What the images are, in a heading."""
+    """The images, for a heading."""
     settings = result["settings"]
     side = settings.get("short_side")
     form = f"{side} pixels, quality 90" if side else "as they are"
@@ -214,7 +214,7 @@ def _versions(result: Result) -> str:
 
 
 def _rate(row: Mapping[str, Any] | None) -> str:
-    """A row's median; empty if it has none."""
+    """A row's median, or empty."""
     return f"{row['images_per_s']['median']:,.0f}" if row and "images_per_s" in row else ""
 
 
@@ -242,9 +242,9 @@ def _difference(page: Path, old: str, new: str) -> Iterable[str]:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("pages", type=Path, nargs="*", default=_PAGES, help="files with places")
+    parser.add_argument("pages", type=Path, nargs="*", default=_PAGES, help="files with tables")
     parser.add_argument("--results", type=Path, default=_ROOT / "bench" / "results")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if unlike")
+    parser.add_argument("--check", action="store_true", help="only check; exit with 1 if outdated")
     return parser.parse_args()
 
 
