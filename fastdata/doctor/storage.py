@@ -86,7 +86,7 @@ def _read(locate: "Locate", order: Ids, threads: int, seconds: float, *, cold: b
     try:
         for start in itertools.cycle(range(0, len(order), _READS * threads)):
             ranges = [locate(sample) for sample in order[start:][: _READS * threads].tolist()]
-            if cold:
+            if cold:  # batch by batch, as read-ahead may have cached what comes next
                 for one in ranges:
                     files.evict(one)
             begin = time.perf_counter()
@@ -228,7 +228,7 @@ class Files:
                 os.close(descriptor)
 
     def _keep_open(self, where: FileRange, descriptor: int) -> bool:
-        with self._lock:
+        with self._lock:  # another thread may have opened the same file meanwhile
             if where.alone or where.path in self._open or len(self._open) >= _MOST_OPEN:
                 return False
             self._open[where.path] = descriptor
