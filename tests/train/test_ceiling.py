@@ -150,7 +150,7 @@ def test_ranks_make_equally_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _step_of_one_rank() -> TrainStep:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranks, "count", lambda: 1)
+        patch.setattr(ranks, "world_size", lambda: 1)
         return _step()
 
 
