@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from fastdata.converters.check.index_files import IndexFiles
 from fastdata.converters.check.verify_tar import verify_folder
+from fastdata.converters.journal import encode_report
 from fastdata.converters.problems import Progress, digest_text
 from fastdata.converters.sources.listing import Skipped, count_reasons
-from fastdata.converters.tally import encode_report
 from fastdata.converters.tar.packed_folder import is_dataset
 from fastdata.converters.tar.samples import read_tar, survey
 from fastdata.converters.tar.webdataset import CLASSES

@@ -4,11 +4,11 @@ import os
 from pathlib import Path
 
 from fastdata.converters.images.coding import Coding
+from fastdata.converters.journal import encode_report
 from fastdata.converters.problems import read_range
-from fastdata.converters.read import load
-from fastdata.converters.sources.folder import scan
 from fastdata.converters.sources.listing import Skipped
-from fastdata.converters.tally import encode_report
+from fastdata.converters.sources.open import scan
+from fastdata.converters.stages import load
 from fastdata.converters.tar.layout import Content, Entry
 from fastdata.dataset.manifest import Options
 from fastdata.errors import DecodeError, ShardError

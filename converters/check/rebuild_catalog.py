@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fastdata.converters.problems import digest_text
-from fastdata.converters.sources.folder import scan
+from fastdata.converters.sources.open import scan
 from fastdata.converters.tar.samples import Row, read_tar
 from fastdata.dataset.catalog_builder import CatalogBuilder
 from fastdata.dataset.catalog_format import PART_ROWS, ROW

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fastdata.converters.check.originals import Originals
 from fastdata.converters.check.verify_lmdb import leftovers, read_contents, report_path
+from fastdata.converters.destination import Item
 from fastdata.converters.journal import Journal
 from fastdata.converters.lmdb.writer import LmdbWriter
 from fastdata.converters.problems import (
@@ -15,7 +16,6 @@ from fastdata.converters.problems import (
     read_range,
 )
 from fastdata.converters.tar.layout import Entry, entries
-from fastdata.converters.writer import Item
 from fastdata.dataset import manifest as manifests
 from fastdata.dataset.catalog import Catalog
 from fastdata.dataset.catalog_builder import CatalogBuilder

@@ -23,7 +23,8 @@ from fastdata.images.headers import (
 from fastdata.images.jpeg_header import JpegHeader, read_jpeg_header
 from fastdata.images.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS, check_pixels
 from fastdata.images.pillow import FORMATS as PILLOW_FORMATS
-from fastdata.images.pillow import INSTALL, sniff
+from fastdata.images.pillow import INSTALL
+from fastdata.images.pillow import sniff as sniff_for_pillow
 
 __all__ = [
     "EXTENSIONS",
@@ -33,6 +34,7 @@ __all__ = [
     "core",
     "decoder",
     "probe",
+    "sniff",
     "warn_without_core",
 ]
 
@@ -128,6 +130,15 @@ def warn_without_core() -> None:
         )
 
 
+def sniff(head: bytes) -> str | None:
+    """Tell the format that the first bytes of a file announce, of which 16 are enough.
+
+    Returns:
+        One of ``FORMATS``, or of those that Pillow reads; None if it is no image that can be read.
+    """
+    return _own_format(head) or sniff_for_pillow(head)
+
+
 def probe(data: bytes | memoryview, max_pixels: int = MAX_PIXELS) -> ImageInfo:
     """Tell the format and the size of an encoded image without decoding it.
 
@@ -162,14 +173,21 @@ def decoding_bytes(info: ImageInfo, size: int) -> int:
     return info.width * info.height * (12 if large else 8)
 
 
-def _sniff(head: bytes) -> str:
-    """Return the format that the first 64 bytes announce."""
+def _own_format(head: bytes) -> str | None:
+    """Tell a format that is read without Pillow."""
     for name, magic in _MAGIC.items():
         if head.startswith(magic) and (name != "webp" or head[8:12] == b"WEBP"):
             return name
+    return None
+
+
+def _sniff(head: bytes) -> str:
+    """Return the format that the first 64 bytes announce."""
+    if (name := _own_format(head)) is not None:
+        return name
     if not head:
         raise DecodeError("not an image: it is empty")
-    if (kind := sniff(head)) is not None:
+    if (kind := sniff_for_pillow(head)) is not None:
         raise DecodeError(
             f"{PILLOW_FORMATS[kind].label} is not loaded as it is: `fastdata pack` stores it as "
             f"PNG, by Pillow ({INSTALL})"

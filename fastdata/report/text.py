@@ -7,7 +7,8 @@ from fastdata.dataset.manifest import REPORT_NAME
 
 if TYPE_CHECKING:
     from fastdata.converters.check.index import IndexReport
-    from fastdata.converters.pack import PackPlan, PackReport
+    from fastdata.converters.estimate import PackPlan
+    from fastdata.converters.pack import PackReport
     from fastdata.converters.problems import VerifyReport
     from fastdata.converters.sources.listing import Skipped
     from fastdata.loaders.export.export import ExportReport
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 Rows = Mapping[str, object]
 
 _FEW = 10  # skipped files, or classes, that are named in a table; JSON has them all
-_COUNTS = ("skipped", "kept", "noted")
+_COUNTS = ("skipped", "not_recoded", "lossy_notes")
 _HISTOGRAMS = {
     "width": "widths",
     "height": "heights",
@@ -73,10 +74,10 @@ def pack_rows(report: "PackReport") -> Rows:
         "data set": f"{size(report.bytes)} in {_shards(report)}",
         "skipped": reasons(report.skipped_counts) or "none",
     }
-    if report.kept_counts:
-        rows["kept as they were"] = reasons(report.kept_counts)
-    if report.noted:
-        rows["noted"] = reasons(report.noted)
+    if report.not_recoded:
+        rows["not re-encoded"] = reasons(report.not_recoded)
+    if report.lossy_notes:
+        rows["lossy notes"] = reasons(report.lossy_notes)
     if report.resumed:
         rows["taken over"] = f"{report.resumed:,} samples of an interrupted pack"
     if not report.already_complete:
@@ -85,7 +86,7 @@ def pack_rows(report: "PackReport") -> Rows:
         new = report.samples - report.resumed
         rate = report.source_bytes * new / max(1, report.samples) / max(1e-9, report.seconds)
         speed = f"{new / max(1e-9, report.seconds):,.0f} images/s, about {size(rate)}/s"
-        rows["time"] = f"{report.seconds:.1f} s, {speed}, limited by {report.limited_by}"
+        rows["time"] = f"{report.seconds:.1f} s, {speed}, bottleneck: {report.bottleneck}"
     return rows | _named(report.skipped)
 
 

@@ -13,7 +13,7 @@ from itertools import count, pairwise
 import numpy as np
 
 from fastdata.batch.source import Ids
-from fastdata.converters.sources import keys
+from fastdata.converters.sources.listing import clashes, stem
 from fastdata.dataset.catalog import ABSENT
 from fastdata.images.probe import EXTENSIONS, FORMATS
 from fastdata.loaders.readers.packed import PackedSource
@@ -166,13 +166,13 @@ class ExportNames:
         while True:
             names = [path.rpartition("/")[2] for path in paths]
             order = sorted(range(len(names)), key=names.__getitem__)
-            numbers = keys.clashes([names[place] for place in order])
+            numbers = clashes([names[place] for place in order])
             wrong = [
                 place
                 for at, place in enumerate(order)
                 if place in kept
                 and wanted[place]
-                != keys.stem(names[place]) + (f"-{numbers[at]}" if at in numbers else "")
+                != stem(names[place]) + (f"-{numbers[at]}" if at in numbers else "")
             ]
             if not wrong:
                 return paths

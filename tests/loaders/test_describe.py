@@ -65,7 +65,7 @@ def test_every_fact_of_a_pack(source: Path, tmp_path: Path, name: str) -> None:
     }
     assert facts["bytes"] == sum(facts["class_bytes"].values())
     assert facts["skipped"] == {"no usable image": 1}
-    assert facts["kept"] == facts["noted"] == {}
+    assert facts["not_recoded"] == facts["lossy_notes"] == {}
     assert facts["width"] == [min(widths), int(np.median(widths)), max(widths)]
     for what, bins in facts["histograms"].items():
         assert sum(count for *_, count in bins) == 12, what
@@ -139,7 +139,7 @@ def test_every_report_has_rows(
     skipped = tuple(Skipped(f"x{number}", "vanished: why") for number in range(12))
     indexed = IndexReport(tmp_path, 1, ("a",), ("json",), 2, 3, skipped, 0.0)
     for rows, lines, text in [
-        (console.pack_rows(packed), 18, "limited by"),
+        (console.pack_rows(packed), 18, "bottleneck"),
         (console.pack_rows(again), 5, "already complete"),
         (console.export_rows(export(tmp_path / "packed", tmp_path / "dst")), 7, "2 extension of"),
         (console.sheet_rows(Sheet(tmp_path, 2, 3, 1, 9, 8, ("k",))), 5, "cannot be decoded"),

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from lmdb_files import BORDERS, add, finish, manifest, read, sha256, sizes, value, write, writer
 
+from fastdata.converters.destination import Item
 from fastdata.converters.lmdb.tree import Leaves
-from fastdata.converters.writer import Item
 from fastdata.dataset.catalog import Catalog
 from fastdata.dataset.catalog_builder import CatalogBuilder
 from fastdata.dataset.catalog_part import in_memory
