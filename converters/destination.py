@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 from fastdata.converters.journal import Journal, Noted
 from fastdata.converters.stages import Sink
-from fastdata.dataset.catalog_builder import CatalogBuilder
+from fastdata.dataset.catalog.builder import CatalogBuilder
 from fastdata.dataset.manifest import Manifest, Shard, Stored
 from fastdata.errors import ShardError
 

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from fastdata.converters.sources.listing import Skipped
-from fastdata.dataset.catalog_builder import CatalogBuilder
-from fastdata.dataset.json_fields import JsonFields
+from fastdata.dataset.catalog.builder import CatalogBuilder
 from fastdata.dataset.manifest import Shard, read_shard
 from fastdata.errors import CorruptError, DestinationError
 from fastdata.system.checksum import crc32c
 from fastdata.system.files import fsync_folder, open_own, write_all, write_atomically
+from fastdata.system.untrusted import JsonFields
 
 _HEAD = struct.Struct("<8sIIQ")  # magic, bytes of the text, CRC-32C, bytes of the note
 _MAGIC = b"FDJRNL1\n"

@@ -17,7 +17,7 @@ from fastdata.converters.sources.split import parse_split
 from fastdata.converters.stages import Stage
 from fastdata.errors import DestinationError, OptionError, SourceError
 from fastdata.images.limits import MAX_PIXELS
-from fastdata.system import cpu_count
+from fastdata.system import resources
 from fastdata.system.mounts import network_file_system
 from fastdata.system.threads import check_count
 
@@ -212,7 +212,7 @@ def thread_count(workers: int | None) -> int:
         OptionError: It is out of range.
     """
     if workers is None:
-        return cpu_count.available()
+        return resources.cpu_count()
     check_count("workers", workers)
     return workers
 

@@ -1,6 +1,5 @@
 """One pack as it runs: found complete, resumed or begun; order, samples, catalog, manifest."""
 
-import hashlib
 import json
 import os
 import shutil
@@ -24,7 +23,7 @@ from fastdata.converters.sources.listing import (
 )
 from fastdata.converters.stages import Bottleneck, Loaded, Stage, read_all
 from fastdata.converters.tar.shards import TarDestination
-from fastdata.dataset.manifest import Manifest, Options, Shard, Stored, fingerprint
+from fastdata.dataset.manifest import Manifest, Options, Shard, Stored, digest_text, fingerprint
 from fastdata.errors import DestinationError, SourceError
 from fastdata.images.probe import EXTENSIONS, FORMATS
 from fastdata.plan import order, rng
@@ -345,4 +344,4 @@ class PackRun(Owner):
         if not report:
             return None
         write_atomically(self.target.report_path, report)
-        return Stored(len(report), f"sha256:{hashlib.sha256(report).hexdigest()}")
+        return Stored(len(report), digest_text(report))

@@ -13,7 +13,7 @@ from fastdata.converters.sources.listing import Listing, Skipped, Unreadable
 from fastdata.errors import DecodeError, SourceError
 from fastdata.images.probe import EXTENSIONS
 from fastdata.system.checksum import crc32c
-from fastdata.system.memory import never
+from fastdata.system.resources import never
 from fastdata.system.threads import Owner, Task, Threads
 
 Stage = Literal["reading", "coding", "writing"]

@@ -5,19 +5,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Self
 
+from fastdata import native
 from fastdata.converters.images import recode
 from fastdata.converters.images.orientation import orientation, turned
 from fastdata.converters.images.reductions import FIRST_FRAME, eight_bits, several_frames
 from fastdata.errors import DecodeError, OptionError
-from fastdata.images.limits import (
-    MAX_PIXELS,
-    MAX_SCANS,
-    MAX_SEGMENTS,
-    check_max_pixels,
-    check_pixels,
-)
-from fastdata.images.probe import ImageInfo, core, decoding_bytes, probe, warn_without_core
-from fastdata.system.memory import BUDGET, never
+from fastdata.images.limits import MAX_PIXELS, MOST_PIXELS, JpegLimits, check_pixels
+from fastdata.images.probe import ImageInfo, decoding_bytes, probe
+from fastdata.system.resources import BUDGET, never
+from fastdata.system.threads import check_count
 
 Scalar = bool | int | str | None
 
@@ -71,11 +67,11 @@ def transcode(jpeg: bytes, run_pixels: int, max_pixels: int = MAX_PIXELS) -> Tra
     Raises:
         DecodeError: Some part of the image is damaged.
     """
-    native = core()
-    if native is None:
+    core = native.load()
+    if core is None:
         return Transcoded(jpeg, "the native core was not built")
-    limits = (max_pixels, MAX_SCANS, MAX_SEGMENTS)
-    coded, kept, warned, left_over = native.transcode_jpeg(jpeg, run_pixels, *limits)
+    limits = JpegLimits(max_pixels)
+    coded, kept, warned, left_over = core.transcode_jpeg(jpeg, run_pixels, limits)
     notes = (WARNINGS,) * warned + (LEFT_OVER,) * left_over
     if coded is None:
         return Transcoded(jpeg, "" if kept == _HAS_RUNS else kept, notes)
@@ -146,7 +142,7 @@ class Coding:
             raise OptionError(f"format must be one of {', '.join(_TARGETS)}, found {self.format!r}")
         if self.orient not in ("keep", "apply"):
             raise OptionError(f"orient must be keep or apply, found {self.orient!r}")
-        check_max_pixels(self.max_pixels)
+        check_count("max_pixels", self.max_pixels, MOST_PIXELS)
         if self.damaged not in ("skip", "keep"):
             raise OptionError(f"damaged must be skip or keep, found {self.damaged!r}")
 
@@ -182,12 +178,8 @@ class Coding:
         return cls(**named)  # type: ignore[arg-type]  # checked above, as what a user gives
 
     def possible(self) -> Self:
-        """This coding, or without restart markers where the native core is missing, with a warning.
-
-        Only the core can make them.
-        """
-        warn_without_core()
-        return self if core() is not None else replace(self, run_pixels=None)
+        """This coding, or one without restart markers if no native core can make them."""
+        return self if native.load() is not None else replace(self, run_pixels=None)
 
     def code_file(self, data: bytes, name: str = "", stopped: Callable[[], bool] = never) -> Coded:
         """Code one image of any format that is read, once there is memory for it.
@@ -260,7 +252,7 @@ class Coding:
         if turn == 1 and size == upright and not asked:
             return self._unchanged(data, info)
         notes = _frames(data, info)
-        if info.format == "jpeg" and core() is not None:
+        if info.format == "jpeg" and native.load() is not None:
             # OpenCV makes gray pixels of damage.
             data, _, warnings = transcode(data, RUN_PIXELS, self.max_pixels)
             notes += warnings

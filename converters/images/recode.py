@@ -9,13 +9,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fastdata import native
 from fastdata.converters.images.reductions import FIRST_FRAME, LESS_DEPTH, NO_ALPHA, STRETCHED
 from fastdata.errors import DecodeError
 from fastdata.images.jpeg_header import is_lossless
-from fastdata.images.limits import MAX_SCANS, MAX_SEGMENTS, check_pixels
-from fastdata.images.pillow import FORMATS, depth, load, needs_pillow, open_header, sniff, to_rgb
-from fastdata.images.probe import ImageInfo, core, decoding_bytes, probe
-from fastdata.system.memory import BUDGET, never
+from fastdata.images.limits import JpegLimits, check_pixels
+from fastdata.images.pillow import (
+    FORMATS,
+    depth,
+    load,
+    needs_pillow,
+    open_header,
+    pillow_format,
+    to_rgb,
+)
+from fastdata.images.probe import ImageInfo, decoding_bytes, probe
+from fastdata.system.resources import BUDGET, never
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -119,13 +128,13 @@ def readable(
         StoppedError: It is not wanted any more.
     """
     try:
-        probe(data, max_pixels)
+        info = probe(data, max_pixels)
     except DecodeError:
-        kind = "jpeg" if is_lossless(data) else sniff(data[:64], name)
+        kind = "jpeg" if is_lossless(data) else pillow_format(data[:64], name)
         if kind is None:
             raise
     else:
-        kind = None if keep else needs_pillow(data)
+        kind = None if keep or info.format == "jpeg" else needs_pillow(data)
         if kind is None:
             return data, ()
     return _to_png(data, kind, max_pixels, stopped)
@@ -162,11 +171,11 @@ def _salvaged(closed: bytes, run_pixels: int, max_pixels: int) -> bytes | None:
     from fastdata.images.pixels import decode
 
     pixels = decode(closed)
-    native = core()
-    if native is not None:
-        limits = (max_pixels, MAX_SCANS, MAX_SEGMENTS)
+    core = native.load()
+    if core is not None:
+        limits = JpegLimits(max_pixels)
         with suppress(DecodeError):
-            coded, *_ = native.transcode_jpeg(closed, run_pixels, *limits, damaged=True)
+            coded, *_ = core.transcode_jpeg(closed, run_pixels, limits, damaged=True)
             # Where scans are missing, libjpeg smooths what it has, which coefficients cannot say.
             if coded is not None and np.array_equal(decode(coded), pixels):
                 return bytes(coded)

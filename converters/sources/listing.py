@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastdata.converters.sources.fields import Column, FieldFile
+from fastdata.dataset.manifest import sha256_text
 from fastdata.errors import SourceError
 
 PACKED_DAMAGED = "damaged but packed"
@@ -172,7 +173,7 @@ class Listing:
             self,
             labels=self.labels[places],
             sizes=self.sizes[places],
-            fingerprint=f"sha256:{digest.hexdigest()}",
+            fingerprint=sha256_text(digest.digest()),
             _names=b"".join(names),
             _ends=np.cumsum([len(name) for name in names], dtype=np.int64),
             _numbers={
@@ -211,7 +212,7 @@ def fingerprint(
     for name, column in (columns or {}).items():
         digest.update(f"field {name} ".encode("ascii"))
         column.hash_into(digest)
-    return f"sha256:{digest.hexdigest()}"
+    return sha256_text(digest.digest())
 
 
 def stem(name: str) -> str:

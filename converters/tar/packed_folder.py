@@ -10,8 +10,8 @@ import numpy as np
 
 from fastdata.converters.problems import Problem
 from fastdata.dataset import manifest
-from fastdata.dataset.catalog import Catalog
-from fastdata.dataset.catalog_format import MAGIC
+from fastdata.dataset.catalog.format import MAGIC
+from fastdata.dataset.catalog.reader import Catalog
 from fastdata.dataset.manifest import (
     CATALOG_NAME,
     FILE_NAME,
@@ -21,7 +21,8 @@ from fastdata.dataset.manifest import (
     Shard,
 )
 from fastdata.errors import CatalogError, DestinationError, ManifestError, NotADatasetError
-from fastdata.system.files import TMP_SUFFIX, open_regular, read_regular
+from fastdata.system.files import TMP_SUFFIX
+from fastdata.system.untrusted import open_regular, read_regular
 
 _NAMES = "|".join(map(re.escape, (CATALOG_NAME, FILE_NAME, MARK_NAME, REPORT_NAME)))
 _OURS = re.compile(rf"(shard-\d{{6,}}\.(tar|idx)|{_NAMES})(\.tmp)?")

@@ -18,7 +18,7 @@ from fastdata.converters.journal import Journal, Noted
 from fastdata.converters.stages import Sink
 from fastdata.converters.tar.packed_folder import refuse_foreign
 from fastdata.dataset import manifest
-from fastdata.dataset.catalog_builder import CatalogBuilder
+from fastdata.dataset.catalog.builder import CatalogBuilder
 from fastdata.dataset.manifest import (
     CATALOG_NAME,
     FILE_NAME,
@@ -28,6 +28,8 @@ from fastdata.dataset.manifest import (
     Manifest,
     Shard,
     Stored,
+    digest_text,
+    sha256_text,
 )
 from fastdata.errors import DestinationError
 from fastdata.system.checksum import crc32c
@@ -198,10 +200,10 @@ class _Shard:
         write_atomically(self._path.with_name(index_name(self._path.name)), index)
         shard = Shard(
             bytes=self.bytes,
-            digest=f"sha256:{self._digest.hexdigest()}",
+            digest=sha256_text(self._digest.digest()),
             name=self._path.name,
             samples=len(self._lines),
-            index=f"sha256:{hashlib.sha256(index).hexdigest()}",
+            index=digest_text(index),
         )
         journal.append(shard, note)
         publish(self._path)

@@ -17,7 +17,7 @@ from fastdata.bench.usage import Usage
 from fastdata.errors import OptionError
 from fastdata.loaders.loader import Loader
 from fastdata.plan.crop import RandomResizedCrop
-from fastdata.system import cpu_count
+from fastdata.system import resources
 from fastdata.train.ceiling import ROUNDS, measure_ceiling
 from fastdata.train.checks import check_labelled
 from fastdata.train.device import kernels, pick_device, seeded
@@ -69,7 +69,7 @@ def bench_ceiling(
     how = recipe or Recipe()
     where = pick_device(device)
     dtype = amp_dtype(how.amp, where)
-    deciding = cpu_count.decode_threads() if threads is None else threads
+    deciding = resources.decode_threads() if threads is None else threads
     tell = progress or (lambda *_: None)
     loader = Loader(
         path,

@@ -10,7 +10,8 @@ from rich.table import Table
 from fastdata import report
 from fastdata.converters.pack import PackReport
 from fastdata.demo.results import DemoReport
-from fastdata.system import cpu_count
+from fastdata.report.training import training_sections, training_tiles
+from fastdata.system import resources
 from fastdata.train.render import accuracy, accuracy_name
 
 
@@ -37,11 +38,11 @@ def page(done: DemoReport, sheet: str) -> str:
     trained = done.training
     fastest = max(done.loading, key=lambda item: item.images_per_second)
     tiles = [
-        *report.training_tiles(trained),
+        *training_tiles(trained),
         report.Tile(
             f"{fastest.images_per_second:,.0f}",
             "images/s in loading",
-            f"{fastest.stored}, {done.loading_size} px, {cpu_count.decode_threads()} threads",
+            f"{fastest.stored}, {done.loading_size} px, {resources.decode_threads()} threads",
         ),
     ]
     text = (
@@ -49,7 +50,7 @@ def page(done: DemoReport, sheet: str) -> str:
         f"ways, and {trained.model} trained on them from scratch for {len(trained.epochs)} epochs, "
         f"in {done.seconds:.0f} seconds."
     )
-    sections = [_loading_section(done), *report.training_sections(trained)]
+    sections = [_loading_section(done), *training_sections(trained)]
     shown = report.Section(
         "What the network sees",
         "The first random crops of the first epoch, with class and key, at "

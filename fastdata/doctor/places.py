@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from fastdata.dataset.lmdb_file import open_file, sample_key
+from fastdata.dataset.lmdb.file import open_file
+from fastdata.dataset.lmdb.format import sample_key
 from fastdata.errors import ShardError
 from fastdata.loaders.readers.folder import FolderSource
 from fastdata.loaders.readers.open_source import AnySource, source_class

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastdata.batch.source import Ids
-from fastdata.dataset.catalog import ROW
+from fastdata.dataset.catalog.format import ROW
 from fastdata.system.files import above_standard
 
 

@@ -12,7 +12,7 @@ from fastdata.batch.source import Ids, Source
 from fastdata.doctor.places import Files, Place
 from fastdata.doctor.results import Reading, Storage
 from fastdata.errors import StalledError
-from fastdata.system import memory
+from fastdata.system import resources
 from fastdata.system.mounts import network_file_system
 from fastdata.system.threads import Threads
 
@@ -61,7 +61,7 @@ def measure_storage(
         warm=warm,
         file_system=network_file_system(source.path),
         bytes=size,
-        memory=memory.available(),
+        memory=resources.available_memory(),
     )
     return storage, narrow[: cold.images]
 

@@ -22,7 +22,7 @@ from fastdata.photos.crowd import Look
 from fastdata.photos.dice import TURN, Dice
 from fastdata.photos.motifs import BY_TONE, SHAPES, TEXTURES
 from fastdata.plan import rng
-from fastdata.system import cpu_count
+from fastdata.system import resources
 from fastdata.system.files import Folder
 from fastdata.system.threads import Threads, check_count
 
@@ -94,7 +94,7 @@ def generate(
     root = Path(root)
     names = class_names(classes)
     _checked_scale(scale)
-    threads = cpu_count.available() if workers is None else workers
+    threads = resources.cpu_count() if workers is None else workers
     if images < classes:
         raise OptionError(f"images must be at least one for each class ({classes}), found {images}")
     check_count("workers", threads)

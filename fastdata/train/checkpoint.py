@@ -14,7 +14,8 @@ import torch
 from fastdata.batch.source import Source
 from fastdata.errors import DestinationError, OptionError, StateError
 from fastdata.loaders.loader import Loader
-from fastdata.system.files import open_regular, write_atomically
+from fastdata.system.files import write_atomically
+from fastdata.system.untrusted import open_regular
 from fastdata.train import ranks
 from fastdata.train.device import random_state, set_random_state
 from fastdata.train.meter import PassMeter

@@ -7,12 +7,12 @@ import threading
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import torch
 
-from fastdata.images.probe import decoder
-from fastdata.system import cpu_count
+from fastdata.native import decoder
+from fastdata.system import resources
 from fastdata.system.threads import start
 from fastdata.train import ranks
 from fastdata.train.step import StepResult
@@ -62,11 +62,21 @@ class PassMeter:
         self._sums.copy_(sums)
 
 
-def now(device: torch.device) -> float:
+class Clock(Protocol):
+    """Seconds that have passed, and those that the calling thread computed: ``time`` is one."""
+
+    def perf_counter(self) -> float:
+        """Seconds since some moment."""
+
+    def thread_time(self) -> float:
+        """CPU seconds of the calling thread."""
+
+
+def now(device: torch.device, clock: Clock = time) -> float:
     """Seconds on a steady clock, once the device has done all that it was given."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    return time.perf_counter()
+    return clock.perf_counter()
 
 
 class UtilizationSampler:
@@ -131,7 +141,7 @@ def machine(device: torch.device) -> dict[str, str | int]:
     """Public facts that a figure depends on: processor, cores, GPU, versions. No host name."""
     facts: dict[str, str | int] = {
         "cpu": _cpu_name(),
-        "cores": cpu_count.available(),
+        "cores": resources.cpu_count(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "torch": torch.__version__,

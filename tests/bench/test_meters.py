@@ -13,7 +13,7 @@ import torch
 from fastdata.bench import gpm
 from fastdata.bench.clock import StepClock
 from fastdata.bench.usage import Usage
-from fastdata.system import cpu_count
+from fastdata.system import resources
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
@@ -54,7 +54,7 @@ def test_cores_of_workers_count() -> None:
     stop.set()
     process.join(240)
 
-    assert usage.cpu_share * seconds * cpu_count.available() > 0.35
+    assert usage.cpu_share * seconds * resources.cpu_count() > 0.35
 
 
 # A GPU's counters, on a driver that is played

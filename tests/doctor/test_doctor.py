@@ -237,8 +237,7 @@ def test_a_diagnosis_of_each_kind_of_data_set(dataset: Path) -> None:
 
 def test_without_the_native_core(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where OpenCV decodes, the same is measured, but for the remedies that need the core."""
-    for module in ("batch.fill", "doctor.content", "doctor.surroundings"):
-        monkeypatch.setattr(f"fastdata.{module}.core", lambda: None)
+    monkeypatch.setattr("fastdata.native.load", lambda: None)
 
     found = examine(shards, model=None, size=32, device="cpu", threads=1, seconds=0.02)
 

@@ -24,7 +24,7 @@ from fastdata.doctor.results import (
 from fastdata.doctor.stages import expected, speeds
 from fastdata.doctor.surroundings import throttled, warnings
 from fastdata.doctor.verdict import diagnose
-from fastdata.system import cpu_count
+from fastdata.system import resources
 
 SETTINGS = Settings(
     path="train/",
@@ -259,8 +259,8 @@ def test_the_line_makes_the_loader(shards: Path) -> None:
 def test_a_healthy_machine_gets_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     """With runs, a local disk, free cores and the core there is nothing to say."""
     monkeypatch.setattr(surroundings, "core", lambda: surroundings)
-    monkeypatch.setattr(cpu_count, "affinity", lambda: 8)
-    monkeypatch.setattr(cpu_count, "quota", lambda: float("inf"))
+    monkeypatch.setattr(resources, "cpu_affinity", lambda: 8)
+    monkeypatch.setattr(resources, "cpu_quota", lambda: float("inf"))
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
     monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
 
@@ -270,8 +270,8 @@ def test_a_healthy_machine_gets_no_warning(monkeypatch: pytest.MonkeyPatch) -> N
 def test_warnings_name_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of the known troubles has its own sentence."""
     monkeypatch.setattr(surroundings, "core", lambda: None)
-    monkeypatch.setattr(cpu_count, "affinity", lambda: 64)
-    monkeypatch.setattr(cpu_count, "quota", lambda: 1.5)
+    monkeypatch.setattr(resources, "cpu_affinity", lambda: 64)
+    monkeypatch.setattr(resources, "cpu_quota", lambda: 1.5)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
     monkeypatch.setenv("OMP_WAIT_POLICY", "active")
     content = Content(512, 1e5, 375, jpeg=0.9, runs=0.4, progressive=0.2)

@@ -16,8 +16,8 @@ from packing import content
 from fastdata.converters.destination import Item
 from fastdata.converters.journal import Journal
 from fastdata.converters.tar.shards import TarWriter, member_header
-from fastdata.dataset.catalog import Catalog
-from fastdata.dataset.catalog_builder import CatalogBuilder
+from fastdata.dataset.catalog.builder import CatalogBuilder
+from fastdata.dataset.catalog.reader import Catalog
 from fastdata.system.checksum import crc32c
 
 PART = st.text(st.characters(codec="ascii", exclude_characters="/\0"), min_size=1, max_size=80)
