@@ -17,7 +17,7 @@ import numpy as np
 
 from fastdata.batch.source import Ids
 from fastdata.converters.sources import keys
-from fastdata.dataset.catalog import ABSENT
+from fastdata.dataset.catalog.format import ABSENT
 from fastdata.errors import DestinationError, NotADatasetError
 from fastdata.images.probe import EXTENSIONS, FORMATS
 from fastdata.loaders.readers.open_source import open_source

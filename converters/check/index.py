@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import BinaryIO, Self, TypeVar
 
 from fastdata.converters.check.verify import verify_folder
-from fastdata.converters.problems import Progress, digest_text
+from fastdata.converters.problems import Progress
 from fastdata.converters.sources.listing import Skipped, count_reasons
 from fastdata.converters.tally import encode_report
 from fastdata.converters.tar.packed_folder import has_catalog, has_manifest, is_dataset
 from fastdata.converters.tar.samples import read_tar, survey
 from fastdata.converters.tar.webdataset import CLASSES
-from fastdata.dataset.catalog_builder import CatalogBuilder
+from fastdata.dataset.catalog.builder import CatalogBuilder
 from fastdata.dataset.manifest import (
     CATALOG_NAME,
     FILE_NAME,
@@ -28,6 +28,7 @@ from fastdata.dataset.manifest import (
     Manifest,
     Shard,
     Stored,
+    digest_text,
     fingerprint,
 )
 from fastdata.errors import (
@@ -36,9 +37,10 @@ from fastdata.errors import (
     OptionError,
     ShardError,
 )
-from fastdata.system import cpu_count
-from fastdata.system.files import TMP_SUFFIX, Folder, Lock, read_regular, write_temporary
+from fastdata.system.files import TMP_SUFFIX, Folder, Lock, write_temporary
+from fastdata.system.resources import cpu_count
 from fastdata.system.threads import Threads
+from fastdata.system.untrusted import read_regular
 
 NO_LABEL = f".cls holds no number below {CLASSES}"
 
@@ -329,7 +331,7 @@ class _Indexer:
 
     def _each(self, work: Callable[[Path], _T]) -> Iterator[_T]:
         """Work on every tar on several threads; the results come in order."""
-        pool = Threads(cpu_count.available(), "fastdata-index")
+        pool = Threads(cpu_count(), "fastdata-index")
         try:
             yield from pool.map(work, self._paths)
         finally:

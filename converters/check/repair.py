@@ -15,20 +15,13 @@ from fastdata.converters.check.verify_lmdb import leftovers, read_contents
 from fastdata.converters.images.coding import Coding
 from fastdata.converters.lmdb.pages import PageStream
 from fastdata.converters.lmdb.tree import Leaves
-from fastdata.converters.problems import (
-    CHUNK,
-    Problem,
-    Progress,
-    digest_of,
-    digest_text,
-    read_range,
-)
+from fastdata.converters.problems import CHUNK, Problem, Progress, digest_of, read_range
 from fastdata.converters.tar.layout import Content, Entry, end_of, entries, index_of, pieces, tail
 from fastdata.converters.tar.packed_folder import LEFTOVER, open_catalog, open_manifest, parts_of
-from fastdata.dataset.catalog import Catalog
-from fastdata.dataset.lmdb_file import LMDBFile, check_seal, open_file, read_catalog, read_manifest
-from fastdata.dataset.lmdb_format import FIRST, PAGE, sample_key
-from fastdata.dataset.manifest import CATALOG_NAME, LOCK_NAME, Options, Shard
+from fastdata.dataset.catalog.reader import Catalog
+from fastdata.dataset.lmdb.file import LMDBFile, check_seal, open_file, read_catalog, read_manifest
+from fastdata.dataset.lmdb.format import FIRST, PAGE, sample_key
+from fastdata.dataset.manifest import CATALOG_NAME, LOCK_NAME, Options, Shard, digest_text
 from fastdata.errors import (
     CatalogError,
     DecodeError,
@@ -37,7 +30,8 @@ from fastdata.errors import (
     NotADatasetError,
     ShardError,
 )
-from fastdata.system.files import Lock, fsync_folder, open_regular, write_atomically
+from fastdata.system.files import Lock, fsync_folder, write_atomically
+from fastdata.system.untrusted import open_regular
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from fastdata.converters.problems import (
     Progress,
     VerifyReport,
     check_stored,
-    digest_text,
     failure,
 )
 from fastdata.converters.tar.layout import entries, index_of
@@ -28,12 +27,19 @@ from fastdata.converters.tar.packed_folder import (
     parts_of,
 )
 from fastdata.dataset import manifest
-from fastdata.dataset.catalog import Catalog
-from fastdata.dataset.manifest import CATALOG_NAME, FILE_NAME, LOCK_NAME, MARK_NAME, REPORT_NAME
+from fastdata.dataset.catalog.reader import Catalog
+from fastdata.dataset.manifest import (
+    CATALOG_NAME,
+    FILE_NAME,
+    LOCK_NAME,
+    MARK_NAME,
+    REPORT_NAME,
+    digest_text,
+)
 from fastdata.errors import CatalogError, CorruptError, NotADatasetError, ShardError
-from fastdata.system import cpu_count
-from fastdata.system.files import open_regular
+from fastdata.system.resources import cpu_count
 from fastdata.system.threads import Threads
+from fastdata.system.untrusted import open_regular
 
 __all__ = ["Problem", "Progress", "VerifyReport", "verify", "verify_folder"]
 
@@ -130,7 +136,7 @@ class _Verifier:
             self._progress("verify", done, total)
 
     def _check_all(self, parts: list[Part]) -> Iterator[tuple[int, list[Problem]]]:
-        pool = Threads(min(_THREADS, cpu_count.available()), "fastdata-verify")
+        pool = Threads(min(_THREADS, cpu_count()), "fastdata-verify")
         try:
             yield from pool.map(self._check_part, parts)
         finally:

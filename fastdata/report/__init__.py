@@ -1,4 +1,4 @@
-"""HTML reports that are one file each: no script, nothing fetched, pictures inside."""
+"""HTML reports in one file each: images embedded, no scripts, nothing fetched."""
 
 from fastdata.report.charts import bar_chart, line_chart, rounds_chart
 from fastdata.report.page import (
@@ -12,7 +12,6 @@ from fastdata.report.page import (
     table,
     write_page,
 )
-from fastdata.report.training import training_sections, training_tiles
 
 __all__ = [
     "Section",
@@ -26,7 +25,5 @@ __all__ = [
     "rounds_chart",
     "row",
     "table",
-    "training_sections",
-    "training_tiles",
     "write_page",
 ]

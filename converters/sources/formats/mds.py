@@ -19,9 +19,8 @@ from fastdata.converters.sources.builder import Wanted
 from fastdata.converters.sources.columns import Columns
 from fastdata.converters.sources.formats.table import Row, Stored, Table, list_table
 from fastdata.converters.sources.records import Files, RecordListing
-from fastdata.dataset.json_fields import JsonFields, read_json
 from fastdata.errors import OptionError, ShardError, SourceError
-from fastdata.system.files import open_regular, read_regular
+from fastdata.system.untrusted import JsonFields, open_regular, read_json, read_regular
 
 INDEX_NAME = "index.json"
 _ADVICE = "it is no index of MDS shards, or damaged; fetch it again"

@@ -26,7 +26,7 @@ from fastdata.converters.sources.formats.table import (
 from fastdata.converters.sources.records import Files, RecordListing
 from fastdata.errors import ShardError, SourceError
 from fastdata.system.checksum import crc32c
-from fastdata.system.files import open_regular
+from fastdata.system.untrusted import open_regular
 
 _HEAD = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
