@@ -160,7 +160,7 @@ def test_what_is_no_image_is_left_out(tmp_path: Path, image: Any, reason: str) -
 def test_samples_of_two_kinds_are_refused(tmp_path: Path) -> None:
     """Mixed kinds, parts that have no name, and options that mean nothing are errors."""
     for samples, error, rule in (
-        ([(picture(0), 0), {"image": picture(1)}], SourceError, "a mapping comes behind a pair"),
+        ([(picture(0), 0), {"image": picture(1)}], SourceError, "a mapping follows a pair"),
         ([(picture(0), 0, 0)], SourceError, "a sample of 3 parts: give pairs"),
         ([{"image": picture(0)}, {"x": 1}], SourceError, "a sample without 'image'"),
         ([], SourceError, "samples of list: holds no image"),
