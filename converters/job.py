@@ -17,6 +17,7 @@ from fastdata.converters.sources.folder import nothing_left
 from fastdata.converters.sources.listing import PACKED_DAMAGED, Listing, Skipped, count_reasons
 from fastdata.converters.tally import Tally, encode_report
 from fastdata.converters.writer import Item, Writer
+from fastdata.dataset.catalog.builder import CatalogRow
 from fastdata.dataset.manifest import Manifest, Options, Stored, digest_text, fingerprint
 from fastdata.errors import DestinationError, SourceError
 from fastdata.images.probe import EXTENSIONS, FORMATS
@@ -192,7 +193,7 @@ class Job(Owner):
         if not writer.room(item):
             writer.end_shard(self.tally.note())
         placed = writer.append(item)
-        self.tally.catalog.append(
+        row = CatalogRow(
             key,
             self.listing.name(place),
             offset=placed.offset,
@@ -205,6 +206,7 @@ class Job(Owner):
             flags=FORMATS.index(loaded.info.format),
             fields=placed.fields,
         )
+        self.tally.catalog.append(row)
         self.tally.source_bytes += int(self.listing.sizes[place])
         self.tally.image_bytes += len(loaded.image)
         self.tally.kept.update([loaded.kept] if loaded.kept else ())

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fastdata.converters.sources.folder import scan
-from fastdata.converters.tar.samples import Row, read_tar
-from fastdata.dataset.catalog.builder import CatalogBuilder
+from fastdata.converters.tar.samples import read_tar
+from fastdata.dataset.catalog.builder import CatalogBuilder, CatalogRow
 from fastdata.dataset.catalog.format import PART_ROWS, ROW
 from fastdata.dataset.manifest import CATALOG_NAME, Manifest, Shard, digest_text
 from fastdata.errors import ShardError
@@ -39,7 +39,7 @@ def rebuild_catalog(
         builder = CatalogBuilder(manifest.fields)
         try:
             for row, name, number in zip(samples, names, shards, strict=True):
-                builder.append(shard=number, **row._replace(name=name)._asdict())
+                builder.append(row._replace(name=name, shard=number))
         except ValueError:
             continue
         if digest_text(b"".join(builder.encode())) == manifest.catalog.digest:
@@ -48,7 +48,7 @@ def rebuild_catalog(
 
 
 def _candidates(
-    left: list[bytes], samples: list[Row], source: Path | None
+    left: list[bytes], samples: list[CatalogRow], source: Path | None
 ) -> Iterator[list[bytes]]:
     """Yield what the original names may have been."""
     if left:
@@ -68,7 +68,7 @@ def _candidates(
         yield [row.key + ending for row in samples]
 
 
-def _left_names(path: Path, samples: list[Row]) -> list[bytes]:
+def _left_names(path: Path, samples: list[CatalogRow]) -> list[bytes]:
     """Original names in what is left of a catalog, with damaged bytes; empty where it is lost."""
     try:
         data = read_regular(path)
@@ -103,7 +103,7 @@ def _mended(name: bytes, key: bytes) -> bytes:
     return stem + name[len(key) :] if len(name) >= len(key) else name
 
 
-def _source_names(source: Path, samples: list[Row]) -> list[bytes]:
+def _source_names(source: Path, samples: list[CatalogRow]) -> list[bytes]:
     """Original names by key, as the source has them."""
     listing = scan(source)
     names = {listing.key(place): listing.name(place) for place in range(len(listing))}
@@ -112,7 +112,7 @@ def _source_names(source: Path, samples: list[Row]) -> list[bytes]:
 
 def read_rows(
     folder: Path, names: list[str], fields: tuple[str, ...]
-) -> list[tuple[Shard, list[Row]]] | None:
+) -> list[tuple[Shard, list[CatalogRow]]] | None:
     """What tars hold; None where one is damaged."""
     try:
         found = [read_tar(folder / name, fields) for name in names]

@@ -105,7 +105,7 @@ def rebuild_manifest(folder: Path, catalog: Catalog, kept: Remnant) -> tuple[Man
             return None
         for row in rows:
             derived.add(row.key, row.label)
-            builder.append(shard=0, **row._asdict())
+            builder.append(row)
     shards = tuple(shard for shard, _ in tars)
     for classes in (kept.classes, derived.names()):
         manifest = _manifest(folder, builder, catalog.field_names, shards, classes, kept)

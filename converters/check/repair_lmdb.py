@@ -16,7 +16,7 @@ from fastdata.converters.problems import (
 from fastdata.converters.tar.layout import Entry, entries
 from fastdata.converters.writer import Item
 from fastdata.dataset import manifest as manifests
-from fastdata.dataset.catalog.builder import CatalogBuilder
+from fastdata.dataset.catalog.builder import CatalogBuilder, CatalogRow
 from fastdata.dataset.catalog.format import MAGIC, PART_ROWS
 from fastdata.dataset.catalog.part import CatalogPart, in_memory
 from fastdata.dataset.catalog.reader import Catalog, decode_header, header_bytes
@@ -220,7 +220,7 @@ class _Rewrite:
         samples = entries(self._catalog, 0, len(self._catalog))
         for entry, row in zip(samples, rows, strict=True):
             offset, length, crc, shard, label, width, height, flags, _ = row
-            builder.append(
+            written = CatalogRow(
                 os.fsencode(entry.key),
                 os.fsencode(entry.name),
                 offset=offset,
@@ -237,4 +237,5 @@ class _Rewrite:
                     if content.field is not None
                 },
             )
+            builder.append(written)
         return builder
