@@ -181,7 +181,7 @@ def parse(data: bytes, where: str) -> Manifest:
     version = reader.take("version", int)
     if version != VERSION:
         raise ManifestError(f"{where}: version {version}, this program reads version {VERSION}")
-    reader.digest("digest")
+    reader.digest("digest")  # its form; its value is compared below
     manifest = _manifest(reader)
     # One comparison checks the digest and the spelling of everything else.
     if manifest.encode() != data:
@@ -267,6 +267,7 @@ def absent(folder: Path) -> ManifestError | NotADatasetError:
         return NotADatasetError(f"{folder}: no such file or folder")
     if not folder.is_dir():
         return NotADatasetError(f"{folder}: not a folder of shards")
+    # Shards or a journal without a manifest: the manifest would have come last.
     names = [entry.name for entry in folder.iterdir()]
     if MARK_NAME in names or any(map(_SHARD_NAME.fullmatch, names)):
         return ManifestError(f"{folder}: unfinished pack (no {FILE_NAME}); {again}")
@@ -315,6 +316,7 @@ def open_shards(folder: Path) -> Shards:
         raise CatalogError(
             f"{path}: {size} bytes, the manifest states {found.catalog.bytes}; {MIXED}"
         )
+    # Digests would take hours; sizes tell a missing or truncated file at once.
     for shard in found.shards:
         _check_size(folder / shard.name, shard.bytes)
     return Shards(folder, found, catalog)

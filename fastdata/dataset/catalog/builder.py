@@ -92,7 +92,7 @@ class CatalogBuilder:
                 f"key and name must hold no NUL and at most {MAX_TEXT} bytes together, "
                 f"found {len(text)} bytes: {text[:80]!r}"
             )
-        if len(self) % PART_ROWS == 0 and self._rows:
+        if len(self) % PART_ROWS == 0 and self._rows:  # a new part, whose text counts from here
             self._text_starts.append(len(self._text))
         try:
             end = len(self._text) + len(text) - self._text_starts[-1]
@@ -131,6 +131,7 @@ class CatalogBuilder:
             column.extend(view[:size])
             view = view[size:]
         self._text += view
+        # A row knows where its text ends within its part, so the last row of a part tells its end.
         for number in range(len(self._text_starts), self.parts()):
             last = self._end_of(number * PART_ROWS - 1)
             self._text_starts.append(self._text_starts[-1] + last)
@@ -145,7 +146,8 @@ class CatalogBuilder:
     def label_counts(self, classes: int) -> tuple[int, ...]:
         """Number of samples of each label from 0 to ``classes - 1``."""
         labels = np.frombuffer(self._rows, ROW)["label"]
-        known = labels[(labels >= 0) & (labels < classes)]  # a journal may have been edited
+        # bincount() refuses negative labels, and would grow for large ones.
+        known = labels[(labels >= 0) & (labels < classes)]
         return tuple(np.bincount(known, minlength=classes).tolist())
 
     def header(self) -> bytes:
@@ -192,6 +194,7 @@ class CatalogBuilder:
         return int(_ROW.unpack_from(self._rows, row * ROW.itemsize)[-1])
 
     def _describe(self, number: int) -> tuple[int, int]:
+        # The table is computed again when the part is written: no encoded part stays in memory.
         start, stop = self._text_span(number)
         return stop - start, crc32c(_table(b"".join(self._sections(number))))
 
@@ -223,6 +226,7 @@ def encode_header(rows: int, fields: tuple[str, ...], parts: list[tuple[int, int
         fields: Names of further fields.
         parts: Of each part the bytes of its text without padding, and the CRC32C of its table.
     """
+    # Sorted and without spaces: equal catalogs have equal bytes.
     content = {
         "fields": fields,
         "parts": [{"crc": crc, "text": text} for text, crc in parts],

@@ -93,6 +93,7 @@ class CatalogPart:
         ends = self.rows(local)["text_end"].astype(np.int64)
         starts = np.where(local > 0, self.rows(before)["text_end"].astype(np.int64), 0)
         sizes = ends - starts
+        # Checksums tell what was written, not that it made sense: a crafted catalog passes them.
         if sizes.size and (
             sizes.min() < 1 or sizes.max() > MAX_TEXT or ends.max() > self._text_size
         ):
@@ -123,10 +124,11 @@ class CatalogPart:
 
     def _need_spans(self, held: "_Blocks", starts: Ids, sizes: Ids | int) -> None:
         """Read the blocks of spans of at most ``BLOCK`` bytes each."""
+        # Such a span lies in two blocks at most: that of its first byte and that of its last.
         self._need(held, np.concatenate([starts, starts + (sizes - 1)]) >> BLOCK_BITS)
 
     def _need(self, held: "_Blocks", touched: Ids) -> None:
-        if held.good[touched].all():
+        if held.good[touched].all():  # nearly always: then there is no loop in Python
             return
         for block in np.unique(touched).tolist():
             if not held.good[block]:
@@ -152,6 +154,7 @@ class _Blocks:
     def __init__(self, size: int, count: int) -> None:
         # Private, so that forked processes do not share what one of them reads.
         self.memory = mmap.mmap(-1, max(1, size), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        # A huge page would take 2 MiB for a block of 64 KiB.
         if hasattr(mmap, "MADV_NOHUGEPAGE"):
             self.memory.madvise(mmap.MADV_NOHUGEPAGE)
         self.good = np.zeros(count, np.bool_)

@@ -70,6 +70,7 @@ class Catalog:
         """
         try:
             file = _File(path)
+            # The first bytes say how long the header is, and a crafted length costs no memory.
             length = header_bytes(file.read(0, PREAMBLE.size), str(path))
             if length > file.size:
                 raise CatalogError(
@@ -78,6 +79,7 @@ class Catalog:
             header = decode_header(file.read(0, length), str(path))
         except OSError as error:
             raise CatalogError(f"{path}: cannot read the catalog: {error.strerror}") from error
+        # To the byte: a truncated file is an error now, not when an epoch gets to its end.
         end = header.parts[-1].start + header.parts[-1].bytes if header.parts else header.bytes
         if file.size != end:
             raise CatalogError(f"{path}: {file.size} bytes, its header states {end}")
@@ -174,6 +176,7 @@ class Catalog:
 
     def _checked(self, ids: npt.ArrayLike) -> Ids:
         numbers = np.asarray(ids, np.int64).reshape(-1)
+        # numpy would take negative ids from the end.
         if numbers.size and (numbers.min() < 0 or numbers.max() >= len(self)):
             raise IndexError(
                 f"ids must lie in [0, {len(self)}), found {numbers.min()} to {numbers.max()}"
@@ -182,7 +185,7 @@ class Catalog:
 
     def _by_part(self, ids: Ids) -> Iterator[tuple[CatalogPart, Ids, Ids]]:
         """Yield each part with some of the ids, their indices in ``ids``, and their local ids."""
-        if len(self._parts) == 1:
+        if len(self._parts) == 1:  # most data sets; no sorting
             yield self._part(0), np.arange(len(ids)), ids
             return
         numbers = ids >> PART_BITS
@@ -210,6 +213,7 @@ class Catalog:
         """Free all blocks if they are too many."""
         if self._held > self._most_held:
             self._held = 0
+            # All at once: to know the least recently used would cost more than to read again.
             for part in self._parts:
                 if part is not None:
                     part.forget()
@@ -227,6 +231,7 @@ class _File:
         self._path = path
         with open_regular(path) as fd:
             self._fd = os.dup(fd)
+        # Not closed by hand: a thread may be reading, and its number must not become another file.
         weakref.finalize(self, os.close, self._fd)
         self.size = os.fstat(self._fd).st_size
 
@@ -280,7 +285,7 @@ def decode_header(data: bytes, where: str) -> Header:
     if len(data) != size:
         raise CatalogError(f"{where}: header of {len(data)} bytes, it states {size}")
     crc = PREAMBLE.unpack_from(data)[3]
-    if crc32c(data[:16] + data[PREAMBLE.size :]) != crc:
+    if crc32c(data[:16] + data[PREAMBLE.size :]) != crc:  # all but the checksum itself
         raise CatalogError(f"{where}: the header does not match its checksum")
     content = JsonFields.read(data[PREAMBLE.size :], where, CatalogError, _ADVICE)
     rows, fields = content.count("rows"), content.list_of("fields", str)

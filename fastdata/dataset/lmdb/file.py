@@ -136,6 +136,7 @@ def check_seal(path: Path) -> None:
     file = open_file(path)
     try:
         digest = hashlib.sha256()
+        # In this order the file can be hashed while it is written: the meta pages come last.
         for start in range(file.groups_end, file.pages * PAGE, _CHUNK):
             digest.update(file.read(start, min(_CHUNK, file.pages * PAGE - start)))
         digest.update(file.read(0, FIRST * PAGE))
@@ -181,8 +182,9 @@ class LMDBFile:
     def find(self, key: bytes) -> Span | None:
         """Find where the value of a key lies; None if there is no such key."""
         number = self._tree.root
-        for _ in range(self._tree.depth):
+        for _ in range(self._tree.depth):  # or a crafted tree could send us in a circle
             page = self._page(number)
+            # The first key of a branch page is empty and means: less than the second.
             index = bisect_right(page, key, lo=0 if page.is_leaf else 1, key=_key) - 1
             if page.is_leaf:
                 node = page[index] if index >= 0 else None
@@ -194,7 +196,7 @@ class LMDBFile:
         """Yield every key in order, and where its value lies."""
         last = b""
         for key, span in self._walk(self._tree.root, self._tree.depth):
-            if key <= last:
+            if key <= last:  # also ends a walk that a crafted tree leads in a circle
                 raise ShardError(f"{self.path}: its keys are not in order; {ADVICE}")
             yield key, span
             last = key
@@ -222,12 +224,13 @@ class LMDBFile:
 
     def _descriptor(self) -> int:
         fd = self._fd
-        if fd is not None:
+        if fd is not None:  # without the lock, which every read would wait for
             return fd
         with self._guard:
             if self._fd is None:
                 fd, *found = open_sealed(self.path)
                 self._closer = weakref.finalize(self, os.close, fd)
+                # Spans that are known already must still be those of this file.
                 if found != [self._tree, (self.groups_end, self.size, self.digest)]:
                     self._closer()
                     raise ShardError(f"{self.path}: was replaced by another file; open it again")

@@ -41,8 +41,10 @@ class Page:
         self.data = data
         self._what = f"{where}: page {number}"
         stated, _, flags, self._lower, upper = PAGE_HEADER.unpack_from(data)
+        # A page that holds another's number was written to the wrong place, or read from one.
         if stated != number or flags not in (BRANCH, LEAF):
             raise self._damage("is not the page that belongs there")
+        # The list of 2-byte offsets grows from the header up, the nodes from the page's end down.
         if self._lower % 2 or not PAGE_HEADER.size + 2 <= self._lower <= upper <= PAGE:
             raise self._damage("has an impossible list of nodes")
         self.is_leaf = bool(flags == LEAF)
@@ -59,8 +61,9 @@ class Page:
             raise self._damage("has a node out of bounds")
         number, flags, size = NODE.unpack_from(self.data, at)
         start = at + NODE.size + size
-        if not self.is_leaf:
+        if not self.is_leaf:  # in a branch, the upper bits of the child's page number
             number |= flags << 32
+        # What follows the key: nothing in a branch, in a leaf the value or where it is.
         needed = 0 if not self.is_leaf else NUMBER.size if flags & BIG else number
         if start + needed > PAGE or (self.is_leaf and flags not in (0, BIG)):
             raise self._damage("has an impossible node")

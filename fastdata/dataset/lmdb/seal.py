@@ -60,7 +60,7 @@ def is_sealed(fd: int) -> bool:
     """Whether an open file is an LMDB file that fastdata packed, or what is left of one."""
     metas = os.pread(fd, FIRST * PAGE, 0)
     trailer = os.pread(fd, SEAL.size, max(0, os.fstat(fd).st_size - SEAL.size))
-    return _is_marked(metas) or trailer.startswith(_MAGIC)
+    return _is_marked(metas) or trailer.startswith(_MAGIC)  # damage seldom hits both ends
 
 
 def open_sealed(path: Path) -> tuple[int, Tree, Seal]:
@@ -98,6 +98,7 @@ def _read_ends(fd: int, path: Path) -> tuple[Tree, Seal]:
         trailer = os.pread(fd, SEAL.size, max(0, size - SEAL.size))
     except OSError as error:
         raise ShardError(f"{path}: cannot read: {error.strerror}") from error
+    # With one of our marks it is a damaged file of ours, without it somebody else's.
     if not _is_marked(metas) and not trailer.startswith(_MAGIC):
         if not is_lmdb(metas):
             raise NotADatasetError(f"{path}: not an LMDB file")
