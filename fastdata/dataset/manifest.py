@@ -260,7 +260,7 @@ def _contradictions(manifest: Manifest) -> Iterator[str]:
 
 def absent(folder: Path) -> ManifestError | NotADatasetError:
     """Make the error for a path without a manifest: an unfinished pack, or no data set."""
-    again = "run the same fastdata pack again"
+    again = "rerun the same fastdata pack command to resume"
     if not folder.exists():
         if temporary(folder).exists():
             return ManifestError(f"{folder}: unfinished pack; {again}")

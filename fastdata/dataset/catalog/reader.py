@@ -32,7 +32,7 @@ from fastdata.dataset.catalog.part import CatalogPart, Ids, Read, Rows
 from fastdata.errors import CatalogError
 from fastdata.system import resources
 from fastdata.system.checksum import crc32c
-from fastdata.system.untrusted import JsonFields, open_regular
+from fastdata.system.untrusted import JsonFields, regular_fd
 
 _ADVICE = "it is damaged or was edited: `fastdata index` makes a new one for tars; or pack again"
 _LEAST = 512 << 20  # bytes that are always granted: the rows of 13 million samples
@@ -229,8 +229,7 @@ class _File:
     def __init__(self, path: Path) -> None:
         """Open it; raises OSError."""
         self._path = path
-        with open_regular(path) as fd:
-            self._fd = os.dup(fd)
+        self._fd = regular_fd(path)
         # Not closed by hand: a thread may be reading, and its number must not become another file.
         weakref.finalize(self, os.close, self._fd)
         self.size = os.fstat(self._fd).st_size

@@ -6,7 +6,6 @@ catalog, the manifest and the branch pages.
 """
 
 import os
-import stat
 import struct
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +23,7 @@ from fastdata.dataset.lmdb.format import (
 )
 from fastdata.errors import NotADatasetError, ShardError
 from fastdata.system.checksum import crc32c
+from fastdata.system.untrusted import regular_fd
 
 SEAL = struct.Struct("<8sII QQ 32s")  # magic, version, CRC-32C, end of groups, file size, SHA-256
 _MAGIC = b"\x89FDS\r\n\x1a\n"
@@ -75,8 +75,7 @@ def open_sealed(path: Path) -> tuple[int, Tree, Seal]:
         ShardError: It is truncated, extended, or its header or seal is damaged.
     """
     try:
-        # Without O_NONBLOCK, opening a FIFO would wait for a writer.
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        fd = regular_fd(path)
     except FileNotFoundError:
         raise manifest.absent(path) from None
     except OSError as error:
@@ -90,10 +89,7 @@ def open_sealed(path: Path) -> tuple[int, Tree, Seal]:
 
 def _read_ends(fd: int, path: Path) -> tuple[Tree, Seal]:
     try:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            raise NotADatasetError(f"{path}: cannot read: not a regular file")
-        size = status.st_size
+        size = os.fstat(fd).st_size
         metas = os.pread(fd, FIRST * PAGE, 0)
         trailer = os.pread(fd, SEAL.size, max(0, size - SEAL.size))
     except OSError as error:
