@@ -22,15 +22,6 @@ from fastdata.images.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS, check_pi
 from fastdata.images.pillow import FORMATS as PILLOW_FORMATS
 from fastdata.images.pillow import INSTALL, pillow_format
 
-__all__ = [
-    "EXTENSIONS",
-    "FORMATS",
-    "MAX_PIXELS",
-    "ImageInfo",
-    "probe",
-    "sniff",
-]
-
 FORMATS = ("unknown", "jpeg", "png", "webp", "bmp", "gif", "tiff", "npy")
 """Names of formats; an index in this tuple is a code in catalogs, so the order never changes."""
 
