@@ -270,7 +270,7 @@ class _Indexer:
             for row in indexed.rows:
                 classes.add(row.key, row.label)
                 try:
-                    catalog.append(shard=number, **row._asdict())
+                    catalog.append(row._replace(shard=number))
                 except ValueError as error:
                     raise ShardError(f"{self._paths[number]}: {error}") from None
             self._files.write_index(self._paths[number].with_suffix(".idx").name, indexed.lines)
