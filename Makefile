@@ -24,7 +24,7 @@ check: .venv/.tested .venv/.tools  ## lint, types, forbidden calls, the native c
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	diff -u fastdata/_core.pyi "$$($(STUB))"
-	$(BIN)/pytest -m long tests/test_packaging.py
+	$(BIN)/pytest -m long tests/house/test_packaging.py
 	$(BIN)/python tools/differential.py $(IMAGES)
 
 differential: .venv/.tested  ## compare pixels with Pillow's, of a few files or of IMAGES=DIR
@@ -33,7 +33,7 @@ differential: .venv/.tested  ## compare pixels with Pillow's, of a few files or 
 asan: .venv/.tested  ## damaged JPEGs under the sanitizers; MUTANTS=10000000 SEED=2 for more
 	@if $(HAS_JPEG); then \
 	  $(MAKE) --no-print-directory build/asan/fuzz && rm -rf build/asan/seeds && \
-	  PYTHONPATH=tests $(BIN)/python tools/fuzz_seeds.py build/asan/seeds && \
+	  PYTHONPATH=tests/helpers $(BIN)/python tools/fuzz_seeds.py build/asan/seeds && \
 	  cd build/asan && ./fuzz $(MUTANTS) $(SEED) seeds/*.jpg; \
 	else \
 	  echo 'make asan: skipped, the system has no libjpeg-turbo headers (libjpeg-dev) to build with'; \
@@ -68,7 +68,7 @@ build/asan/fuzz: csrc/fuzz.cpp $(wildcard csrc/jpeg/*)
 
 .venv/.installed: .venv/.state pyproject.toml CMakeLists.txt $(wildcard csrc/*/*)
 	$(BIN)/python -m pip install --editable '.[train]'
-	@$(BIN)/python -c 'from fastdata.probe import core; core() or print("$(NO_CORE)")'
+	@$(BIN)/python -c 'from fastdata.native import load; load() or print("$(NO_CORE)")'
 	@touch $@
 
 NO_CORE = The native core was not built: OpenCV decodes, and packing probes in Python.

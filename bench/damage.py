@@ -37,12 +37,12 @@ import webdataset
 from PIL import Image
 
 from fastdata import photos
+from fastdata.converters.check.verify import verify
 from fastdata.converters.pack import pack
-from fastdata.converters.verify import verify
 from fastdata.errors import CorruptError
-from fastdata.loaders.lmdb_reader import LMDBSource
-from fastdata.loaders.packed import PackedSource
-from fastdata.loaders.tar_reader import TarSource
+from fastdata.loaders.readers.lmdb import LMDBSource
+from fastdata.loaders.readers.packed import PackedSource
+from fastdata.loaders.readers.tar import TarSource
 
 Samples = dict[str, bytes]
 Reader = Callable[[Path], Samples]

@@ -27,8 +27,8 @@ from decoders import DECODERS, Decode, Pixels, Task
 from images import jpegs, source_folder, working_set
 from measure import Row, add_options, interleaved, machine, missing, report
 
-from fastdata.crop import RandomResizedCrop
-from fastdata.probe import probe
+from fastdata.images.probe import probe
+from fastdata.plan.crop import RandomResizedCrop
 
 _PACKAGES = (
     "numpy",

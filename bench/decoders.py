@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from native import NEEDS, MemoryDecoder, packed
 
-from fastdata.crop import CropPlan
+from fastdata.plan.crop import CropPlan
 
 Pixels = npt.NDArray[np.uint8]
 Box = tuple[int, int, int, int]  # x, y, width, height
@@ -124,7 +124,7 @@ def _torchvision(tasks: Sequence[Task], size: int) -> Decode:
 
 
 def _fallback(tasks: Sequence[Task], size: int) -> Decode:
-    from fastdata.decode import decode_crop
+    from fastdata.batch.decode import decode_crop
 
     def decode(number: int) -> Sequence[Pixels]:
         images, plan = tasks[number]

@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
 
-from fastdata import cores, photos
+from fastdata import photos
+from fastdata.system import resources
 
 _GENERATED = 1000
 
@@ -96,7 +97,7 @@ def _resize(source: Path, target: Path, short_side: int) -> None:
         copy.parent.mkdir(exist_ok=True)
         copy.write_bytes(encoded.getvalue())
 
-    with ThreadPoolExecutor(cores.available()) as pool:
+    with ThreadPoolExecutor(resources.cpu_count()) as pool:
         list(pool.map(write, jpegs(source)))
 
 

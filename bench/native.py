@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastdata import limits, probe
-from fastdata.crop import CropPlan
+from fastdata import native
+from fastdata.images import limits
+from fastdata.plan.crop import CropPlan
 
 NEEDS = ("fastdata._core",)
 
@@ -86,4 +87,4 @@ def _wait(job: Any) -> None:
 
 
 def _core() -> Any:
-    return probe.core()
+    return native.load()

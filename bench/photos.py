@@ -28,7 +28,7 @@ from images import jpegs
 from measure import machine, put_out, versions
 
 from fastdata import photos
-from fastdata.probe import probe
+from fastdata.images.probe import probe
 
 _QUANTILES = (5, 25, 50, 75, 95)
 _PACKAGES = ("numpy", "opencv-python-headless")

@@ -22,7 +22,7 @@ from images import jpegs, source_folder, working_set
 from measure import Row, add_options, interleaved, machine, missing, report
 
 import fastdata as fd
-from fastdata import cores
+from fastdata.system import resources
 
 _NEEDS = ("PIL", "torchvision", "webdataset")
 
@@ -124,7 +124,9 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     add_options(parser, _ROWS)
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--workers", type=int, default=cores.available(), help="worker processes")
+    parser.add_argument(
+        "--workers", type=int, default=resources.cpu_count(), help="worker processes"
+    )
     parser.add_argument("--images", type=int, default=1500, help="repeat images up to so many")
     parser.add_argument("--seconds", type=float, default=8.0, help="seconds measured in a round")
     options = parser.parse_args()

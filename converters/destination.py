@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from fastdata.converters.lmdb_destination import LmdbDestination
+from fastdata.converters.lmdb.destination import LmdbDestination
 from fastdata.converters.place import Destination
-from fastdata.converters.tar_destination import TarDestination
+from fastdata.converters.tar.destination import TarDestination
 
 __all__ = ["Destination", "destination"]
 

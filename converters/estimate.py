@@ -3,11 +3,11 @@
 import time
 from typing import NamedTuple
 
-from fastdata.converters.coding import Coding
-from fastdata.converters.listing import Listing, Skipped
+from fastdata.converters.images.coding import Coding
 from fastdata.converters.read import Loaded, read_all
-from fastdata.converters.split import limit
-from fastdata.converters.tar_format import BLOCK
+from fastdata.converters.sources.listing import Listing, Skipped
+from fastdata.converters.sources.split import limit
+from fastdata.converters.tar.format import BLOCK
 
 _FILES = 200
 

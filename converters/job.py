@@ -1,6 +1,5 @@
 """One pack as it runs: order, reading, writing, catalog, manifest."""
 
-import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -10,20 +9,20 @@ from types import TracebackType
 
 import numpy as np
 
-from fastdata import order, rng
-from fastdata.converters.coding import Coding
-from fastdata.converters.listing import PACKED_DAMAGED, Listing, Skipped, count_reasons
+from fastdata.converters.images.coding import Coding
 from fastdata.converters.pace import Limit, Pace, TimedCoding
 from fastdata.converters.place import Destination, Noted
 from fastdata.converters.read import Loaded, read_all
-from fastdata.converters.scan import nothing_left
+from fastdata.converters.sources.folder import nothing_left
+from fastdata.converters.sources.listing import PACKED_DAMAGED, Listing, Skipped, count_reasons
 from fastdata.converters.tally import Tally, encode_report
 from fastdata.converters.writer import Item, Writer
+from fastdata.dataset.manifest import Manifest, Options, Stored, digest_text, fingerprint
 from fastdata.errors import DestinationError, SourceError
-from fastdata.files import write_atomically
-from fastdata.manifest import Manifest, Options, Stored, fingerprint
-from fastdata.probe import EXTENSIONS, FORMATS
-from fastdata.threads import Owner
+from fastdata.images.probe import EXTENSIONS, FORMATS
+from fastdata.plan import order, rng
+from fastdata.system.files import write_atomically
+from fastdata.system.threads import Owner
 
 Progress = Callable[[int, int, int, int], object]
 """Called with samples done, bytes done, samples in all and bytes in all; skipped ones count."""
@@ -246,4 +245,4 @@ class Job(Owner):
         if not report:
             return None
         write_atomically(self.target.report_path, report)
-        return Stored(len(report), f"sha256:{hashlib.sha256(report).hexdigest()}")
+        return Stored(len(report), digest_text(report))

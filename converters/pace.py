@@ -6,8 +6,8 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
-from fastdata.converters.coding import Coded, Coding
-from fastdata.memory import never
+from fastdata.converters.images.coding import Coded, Coding
+from fastdata.system.resources import never
 
 Limit = Literal["reading", "coding", "writing"]
 

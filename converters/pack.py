@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypedDict, Unpack
 
-from fastdata import cores
-from fastdata.converters.coding import Coding
+from fastdata import native
 from fastdata.converters.estimate import estimate
+from fastdata.converters.images.coding import Coding
+from fastdata.converters.images.transcode import RUN_PIXELS
 from fastdata.converters.job import Progress
-from fastdata.converters.listing import Listing, count_reasons
 from fastdata.converters.pack_listing import PackReport, pack_listing
 from fastdata.converters.parts import behind, part_path, together
-from fastdata.converters.source_spool import room_for
-from fastdata.converters.sources import AnySource, StrPath, list_source
-from fastdata.converters.split import parse_split
-from fastdata.converters.transcode import RUN_PIXELS
+from fastdata.converters.sources.listing import Listing, count_reasons
+from fastdata.converters.sources.open import AnySource, StrPath, list_source
+from fastdata.converters.sources.split import parse_split
+from fastdata.converters.sources.spool import room_for
 from fastdata.errors import DestinationError, OptionError, SourceError
-from fastdata.limits import MAX_PIXELS
-from fastdata.mounts import network_file_system
-from fastdata.probe import core, warn_without_core
-from fastdata.threads import check_count
+from fastdata.images.limits import MAX_PIXELS
+from fastdata.system import resources
+from fastdata.system.mounts import network_file_system
+from fastdata.system.threads import check_count
 
 __all__ = ["Choice", "PackPlan", "PackReport", "estimate_pack", "pack", "parse_size"]
 
@@ -41,7 +41,7 @@ class Choice(TypedDict, total=False):
         kind: What the source is, where its content does not tell.
         columns: What a table calls the ``"image"``, the ``"label"`` and the ``"key"``.
         manifest: A list of the files to pack, CSV or JSON lines, with labels and fields; see
-            :func:`fastdata.converters.source_list.list_from`.
+            :func:`fastdata.converters.sources.file_list.list_from`.
         fields: What becomes fields of samples: extensions of files beside the images of a folder;
             columns of a table; members of tars, all of them without it.
         classes: A file with the names of the classes, one a line, in the order of labels.
@@ -52,7 +52,7 @@ class Choice(TypedDict, total=False):
             without any change of a pixel, in restart runs of which a crop decodes only those it
             needs. Where the native core is missing, bytes are kept.
         run_pixels: Width of these runs.
-        resize: As in :class:`fastdata.converters.coding.Coding`, and so the next three.
+        resize: As in :class:`fastdata.converters.images.coding.Coding`, and so the next three.
         format: Of images that are coded anew.
         quality: Of JPEGs that are coded anew.
         orient: Whether pixels are turned upright by EXIF.
@@ -195,7 +195,7 @@ def estimate_pack(src: AnySource, **choice: Unpack[Choice]) -> PackPlan:
     """
     coding = _coding(choice)
     listing = _listing(src, choice)
-    found = estimate(listing, coding, choice.get("workers") or cores.available())
+    found = estimate(listing, coding, choice.get("workers") or resources.cpu_count())
     counts = Counter(listing.labels.tolist())
     return PackPlan(
         samples=found.samples,
@@ -220,8 +220,7 @@ def parse_size(text: int | str) -> int:
 
 
 def _coding(choice: Choice) -> Coding:
-    warn_without_core()
-    keep = choice.get("keep_bytes", False) or core() is None
+    keep = choice.get("keep_bytes", False) or native.load() is None
     return Coding(
         None if keep else choice.get("run_pixels", RUN_PIXELS),
         choice.get("resize"),
@@ -246,7 +245,7 @@ def _listing(src: AnySource, choice: Choice, room: Path | None = None) -> Listin
         classes=choice.get("classes"),
         dedupe=choice.get("dedupe", False),
         limit=choice.get("limit"),
-        workers=workers or cores.available(),
+        workers=workers or resources.cpu_count(),
         room=room,
     )
 

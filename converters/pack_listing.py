@@ -8,17 +8,17 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fastdata import cores
-from fastdata.converters.coding import Coding
 from fastdata.converters.destination import destination
+from fastdata.converters.images.coding import Coding
 from fastdata.converters.job import Job, Progress
-from fastdata.converters.listing import Listing, Skipped
 from fastdata.converters.pace import Limit
-from fastdata.converters.source_records import RecordListing
+from fastdata.converters.sources.listing import Listing, Skipped
+from fastdata.converters.sources.records import RecordListing
+from fastdata.dataset.manifest import Manifest
 from fastdata.errors import DestinationError, SourceError
-from fastdata.files import Lock
-from fastdata.manifest import Manifest
-from fastdata.threads import check_count
+from fastdata.system import resources
+from fastdata.system.files import Lock
+from fastdata.system.threads import check_count
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def pack_listing(
         "shard_size": shard_size,
         "shuffle": shuffle,
     }
-    threads = cores.available() if workers is None else workers
+    threads = resources.cpu_count() if workers is None else workers
     check_count("workers", threads)
     target = destination(_resolved(Path(dst)))
     _refuse_overlap(listing, target.path)

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fastdata.converters.job import Progress
-from fastdata.converters.listing import Listing
 from fastdata.converters.pack_listing import PackReport
+from fastdata.converters.sources.listing import Listing
 from fastdata.errors import DestinationError
 
 

@@ -6,8 +6,8 @@ from typing import Protocol
 
 from fastdata.converters.journal import Journal
 from fastdata.converters.writer import Writer
+from fastdata.dataset.manifest import Manifest, Shard
 from fastdata.errors import DestinationError, ShardError
-from fastdata.manifest import Manifest, Shard
 
 Noted = tuple[Shard, bytes]
 """A shard that is whole, and its note."""

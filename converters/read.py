@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from fastdata.checksum import crc32c
-from fastdata.converters.coding import Coding
-from fastdata.converters.listing import Listing, Skipped
+from fastdata.converters.images.coding import Coding
+from fastdata.converters.sources.listing import Listing, Skipped
 from fastdata.errors import DecodeError, SourceError
-from fastdata.memory import never
-from fastdata.probe import EXTENSIONS, ImageInfo
-from fastdata.threads import Task, Threads
+from fastdata.images.probe import EXTENSIONS, ImageInfo
+from fastdata.system.checksum import crc32c
+from fastdata.system.resources import never
+from fastdata.system.threads import Task, Threads
 
 # What may be read ahead of the writer: enough files to keep threads busy while the writer syncs a
 # shard, few enough bytes for a small machine.

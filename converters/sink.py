@@ -5,7 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from fastdata.threads import Owner, start
+from fastdata.system.threads import Owner, start
 
 _MOST_BYTES = 64 << 20  # handed over and not yet written
 

@@ -9,11 +9,11 @@ import struct
 from collections import Counter
 from collections.abc import Iterable
 
-from fastdata.catalog_builder import CatalogBuilder
 from fastdata.converters.journal import ADVICE
-from fastdata.converters.listing import Skipped
+from fastdata.converters.sources.listing import Skipped
+from fastdata.dataset.catalog.builder import CatalogBuilder
 from fastdata.errors import CorruptError
-from fastdata.json_fields import JsonFields
+from fastdata.system.untrusted import JsonFields
 
 _SIZE = struct.Struct("<I")
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-from fastdata.catalog_builder import CatalogBuilder
 from fastdata.converters.sink import Sink
-from fastdata.manifest import Shard, Stored
+from fastdata.dataset.catalog.builder import CatalogBuilder
+from fastdata.dataset.manifest import Shard, Stored
 
 Fields = Mapping[str, bytes]
 

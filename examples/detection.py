@@ -17,7 +17,7 @@ import torch
 import torchvision
 
 import fastdata as fd
-from fastdata.targets import crop_boxes
+from fastdata.batch.targets import crop_boxes
 
 KEPT = 0.25  # share of a box's area that must be left for it to count
 

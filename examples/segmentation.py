@@ -13,7 +13,7 @@ import torchvision
 from torch.nn.functional import cross_entropy
 
 import fastdata as fd
-from fastdata.targets import IGNORED
+from fastdata.batch.targets import IGNORED
 
 
 def main() -> None:

@@ -16,12 +16,13 @@ TYPE_CHECKING = False  # as in typing, which takes longer to import than all els
 if TYPE_CHECKING:
     from typing import Any
 
-    from fastdata.augment import RandomErasing
-    from fastdata.batch import Batch
+    from fastdata.batch.batch import Batch
+    from fastdata.batch.sample import Sample
     from fastdata.converters.pack import PackReport, pack
-    from fastdata.crop import CenterCrop, RandomResizedCrop
+    from fastdata.device.augment import RandomErasing
+    from fastdata.device.normalize import IMAGENET, Normalization
     from fastdata.loaders import webdataset
-    from fastdata.loaders.dali import DALILoader
+    from fastdata.loaders.dali.loader import DALILoader
     from fastdata.loaders.datasets import (
         FolderDataset,
         LMDBDataset,
@@ -30,9 +31,8 @@ if TYPE_CHECKING:
     )
     from fastdata.loaders.datasets import open_dataset as open
     from fastdata.loaders.loader import Loader
-    from fastdata.loaders.mix import Mix
-    from fastdata.normalize import IMAGENET, Normalization
-    from fastdata.sample import Sample
+    from fastdata.loaders.readers.mix import Mix
+    from fastdata.plan.crop import CenterCrop, RandomResizedCrop
 
 __version__ = "0.1.0"
 
@@ -59,19 +59,19 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Batch": "batch",
-    "CenterCrop": "crop",
-    "DALILoader": "loaders.dali",
+    "Batch": "batch.batch",
+    "CenterCrop": "plan.crop",
+    "DALILoader": "loaders.dali.loader",
     "FolderDataset": "loaders.datasets",
-    "IMAGENET": "normalize",
+    "IMAGENET": "device.normalize",
     "LMDBDataset": "loaders.datasets",
     "Loader": "loaders.loader",
-    "Mix": "loaders.mix",
-    "Normalization": "normalize",
+    "Mix": "loaders.readers.mix",
+    "Normalization": "device.normalize",
     "PackReport": "converters.pack",
-    "RandomErasing": "augment",
-    "RandomResizedCrop": "crop",
-    "Sample": "sample",
+    "RandomErasing": "device.augment",
+    "RandomResizedCrop": "plan.crop",
+    "Sample": "batch.sample",
     "SampleDataset": "loaders.datasets",
     "TarDataset": "loaders.datasets",
     "open": "loaders.datasets",

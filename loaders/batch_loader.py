@@ -4,14 +4,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
-from fastdata.batch import Augment, Batch
-from fastdata.batches import BatchPlan
-from fastdata.crop import Crop
-from fastdata.epochs import Epochs
+from fastdata.batch.batch import Augment, Batch
+from fastdata.batch.source import Source
 from fastdata.loaders.finish import Finish
 from fastdata.loaders.passes import Passes, Stage
 from fastdata.loaders.ranks import check_same, rank_and_world_size
-from fastdata.source import Source
+from fastdata.plan.batch_plan import BatchPlan
+from fastdata.plan.crop import Crop
+from fastdata.plan.epochs import Epochs
 
 
 class BatchLoader:

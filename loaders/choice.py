@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fastdata.batch.source import Source
 from fastdata.errors import OptionError
-from fastdata.source import Source
 
 Where = Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]] | npt.ArrayLike
 Weights = npt.ArrayLike | Mapping[str, float]

@@ -2,11 +2,11 @@
 
 import os
 
-from fastdata.epochs import Epochs, Shuffle, Stratum
+from fastdata.batch.source import Source
 from fastdata.loaders.choice import Weights, Where, chosen_ids, sample_weights
-from fastdata.loaders.mix import Mix, MixedSource
-from fastdata.loaders.open_source import open_source
-from fastdata.source import Source
+from fastdata.loaders.readers.mix import Mix, MixedSource
+from fastdata.loaders.readers.open_source import open_source
+from fastdata.plan.epochs import Epochs, Shuffle, Stratum
 
 
 def drawn_from(

@@ -5,11 +5,11 @@ from typing import TypeGuard
 
 import torch
 
-from fastdata.batch import Augment, Batch
+from fastdata.batch.batch import Augment, Batch
+from fastdata.batch.source import Source
+from fastdata.device.transfer import Arrived
 from fastdata.errors import OptionError
 from fastdata.loaders.pipeline import Planned
-from fastdata.source import Source
-from fastdata.transfer import Arrived
 
 
 @dataclass(frozen=True)

@@ -6,23 +6,23 @@ from typing import Literal
 
 import torch
 
-from fastdata import cores
-from fastdata.batch import Augment
-from fastdata.batches import BatchPlan
-from fastdata.crop import CenterCrop, Crop
-from fastdata.epochs import Shuffle
-from fastdata.limits import MAX_PIXELS
+from fastdata.batch.batch import Augment
+from fastdata.batch.workers import Transform
+from fastdata.device.normalize import IMAGENET, Normalization
+from fastdata.device.transfer import usable_device
+from fastdata.images.limits import MAX_PIXELS
 from fastdata.loaders.batch_loader import BatchLoader
 from fastdata.loaders.checks import check_options
 from fastdata.loaders.choice import Weights, Where
 from fastdata.loaders.drawing import drawn_from
-from fastdata.loaders.mix import Mix
 from fastdata.loaders.quarantine import Quarantine
 from fastdata.loaders.ranks import rank_and_world_size
+from fastdata.loaders.readers.mix import Mix
 from fastdata.loaders.wiring import wired
-from fastdata.normalize import IMAGENET, Normalization
-from fastdata.transfer import usable_device
-from fastdata.workers import Transform
+from fastdata.plan.batch_plan import BatchPlan
+from fastdata.plan.crop import CenterCrop, Crop
+from fastdata.plan.epochs import Shuffle
+from fastdata.system import resources
 
 
 class Loader(BatchLoader):
@@ -131,7 +131,7 @@ class Loader(BatchLoader):
             threads: Decoding threads; None leaves one or two cores to the trainer.
             prefetch: Batches begun ahead of the one in use.
             max_pixels: Largest image to decode; a larger one is a bad sample. See
-                :data:`fastdata.limits.MAX_PIXELS`.
+                :data:`fastdata.images.limits.MAX_PIXELS`.
 
         Raises:
             NotADatasetError: ``path`` holds no data set.
@@ -178,7 +178,7 @@ class Loader(BatchLoader):
             mask=mask,
             transform=transform,
             workers=workers,
-            threads=threads or cores.decode_threads(),
+            threads=threads or resources.decode_threads(),
             prefetch=prefetch,
             error_budget=error_budget,
             quarantine=Quarantine(quarantine, rank=ranks[0], world_size=ranks[1])

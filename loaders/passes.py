@@ -9,14 +9,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fastdata.batch import Batch
-from fastdata.batches import BatchPlan
-from fastdata.epochs import Epochs
+from fastdata.batch.batch import Batch
+from fastdata.device.transfer import Arrived
 from fastdata.errors import OptionError, StateError
 from fastdata.loaders import state
 from fastdata.loaders.pipeline import Planned
-from fastdata.threads import Owner
-from fastdata.transfer import Arrived
+from fastdata.plan.batch_plan import BatchPlan
+from fastdata.plan.epochs import Epochs
+from fastdata.system.threads import Owner
 
 # Samples: numpy takes hardly longer for so many at a time than for a small batch.
 _DRAWN_TOGETHER = 1024

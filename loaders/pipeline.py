@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fastdata.epochs import augmentation_keys
+from fastdata.batch.fields import FieldReader, Fields
+from fastdata.batch.fill import Filling, Fills, Work
+from fastdata.batch.source import Ids
+from fastdata.device.slots import Layout, Parts, Ring
+from fastdata.device.transfer import Arrived, InFlight, Transfer
 from fastdata.errors import OptionError, StalledError
-from fastdata.fields import FieldReader, Fields
-from fastdata.fill import Filling, Fills, Work
 from fastdata.loaders.replace import Replacer, Target
-from fastdata.slots import Layout, Parts, Ring
-from fastdata.source import Ids
-from fastdata.transfer import Arrived, InFlight, Transfer
+from fastdata.plan.epochs import augmentation_keys
 
 _DEADLINE = 600.0  # seconds; far beyond any decode, so that only hanging storage meets it
 _LOOK = 0.2  # seconds between two looks at pending signals: Ctrl-C must end a wait

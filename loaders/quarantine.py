@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fastdata.errors import DestinationError, OptionError
-from fastdata.files import open_own, write_all
+from fastdata.system.files import open_own, write_all
 
 DEFAULT = "quarantine.jsonl"
 """Name of the file in the working directory, where the user names none."""

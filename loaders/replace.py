@@ -4,15 +4,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastdata import rng
-from fastdata.epochs import Epochs, augmentation_keys
+from fastdata.batch.fields import FieldReader, Fields
+from fastdata.batch.fill import Filling, Fills, Pixels, Work
+from fastdata.batch.native import Failures
+from fastdata.batch.source import Ids, Source
+from fastdata.batch.targets import Mask
 from fastdata.errors import BudgetError, DecodeError, SampleError
-from fastdata.fields import FieldReader, Fields
-from fastdata.fill import Filling, Fills, Pixels, Work
 from fastdata.loaders.quarantine import Quarantine
-from fastdata.native import Failures
-from fastdata.source import Ids, Source
-from fastdata.targets import Mask
+from fastdata.plan import rng
+from fastdata.plan.epochs import Epochs, augmentation_keys
 
 IN_A_ROW = 100
 """Bad samples one after the other that end the run: the data set is damaged, not a sample."""

@@ -4,21 +4,21 @@ from collections.abc import Collection
 
 import torch
 
-from fastdata.crop import Crop
-from fastdata.epochs import Epochs
-from fastdata.fields import FieldReader
-from fastdata.fill import Filler, Fills
+from fastdata.batch.fields import FieldReader
+from fastdata.batch.fill import Filler, Fills
+from fastdata.batch.source import Source
+from fastdata.batch.transform import TransformFiller
+from fastdata.batch.workers import Transform
+from fastdata.device.normalize import Normalization, Normalize
+from fastdata.device.slots import Layout, Ring
+from fastdata.device.streams import streams_to
+from fastdata.device.transfer import Transfer
 from fastdata.loaders.checks import batch_bytes, check_memory
 from fastdata.loaders.pipeline import Pipeline
 from fastdata.loaders.quarantine import Quarantine
 from fastdata.loaders.replace import Replacer
-from fastdata.normalize import Normalization, Normalize
-from fastdata.slots import Layout, Ring
-from fastdata.source import Source
-from fastdata.streams import streams_to
-from fastdata.transfer import Transfer
-from fastdata.transform import TransformFiller
-from fastdata.workers import Transform
+from fastdata.plan.crop import Crop
+from fastdata.plan.epochs import Epochs
 
 
 def wired(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from packing import picture
 
-from fastdata import probe
+from fastdata import native
 from fastdata.converters.pack import pack
 
 # as the command line does, for training on cores that other programs want too
@@ -24,7 +24,7 @@ _CLASSES = ("ant", "bee", "cat")
 @pytest.fixture(scope="session")
 def native_core() -> ModuleType:
     """The native core; tests that need it skip without it, or fail where it is required (CI)."""
-    module = probe.core()
+    module = native.load()
     if module is None:
         reason = "the native core was not built: `pip install -v -e .` shows why"
         if os.environ.get("FASTDATA_REQUIRE_CORE"):

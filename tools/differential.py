@@ -23,10 +23,10 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from fastdata.converters.coding import Coding
-from fastdata.decode import decode
+from fastdata.batch.decode import decode
+from fastdata.converters.images.coding import Coding
 from fastdata.errors import DecodeError
-from fastdata.limits import MAX_PIXELS
+from fastdata.images.limits import MAX_PIXELS
 
 Pixels = npt.NDArray[np.uint8]
 

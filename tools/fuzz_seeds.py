@@ -1,17 +1,17 @@
 """Write small JPEGs of every kind to a folder, for csrc/fuzz.cpp to mutate; see `make asan`.
 
-PYTHONPATH=tests python tools/fuzz_seeds.py FOLDER
+PYTHONPATH=tests/helpers python tools/fuzz_seeds.py FOLDER
 """
 
 import re
 import sys
 from pathlib import Path
 
-import jpegs  # in tests/
+import jpegs  # in tests/helpers/
 from coded_jpegs import coded
 
-from fastdata.limits import JpegLimits
-from fastdata.probe import core
+from fastdata import native
+from fastdata.images.limits import JpegLimits
 
 KINDS = (
     *("4:4:4 baseline", "4:2:0 baseline", "4:2:2 baseline", "4:4:0 baseline", "4:1:1 baseline"),
@@ -41,9 +41,10 @@ def main(folder: Path) -> None:
         seeds[f"adobe {transform}"] = jpegs.adobe(seeds["4:2:0 baseline"], transform)
         seeds[f"cmyk adobe {transform}"] = jpegs.adobe(seeds["cmyk"], transform)
     seeds["standard tables"] = jpegs.without_huffman_tables(seeds["4:2:0 restart 5"])
-    native = core()
-    for kind in TRANSCODED if native is not None else ():
-        seeds[f"{kind} in runs"], *_ = native.transcode_jpeg(seeds[kind], 8, JpegLimits())
+    core = native.load()
+    for kind in TRANSCODED if core is not None else ():
+        limits = JpegLimits()
+        seeds[f"{kind} in runs"], *_ = core.transcode_jpeg(seeds[kind], 8, limits)
     folder.mkdir(parents=True, exist_ok=True)
     for kind, data in seeds.items():
         (folder / f"{re.sub('[^a-z0-9]+', '-', kind.replace(':', ''))}.jpg").write_bytes(data)

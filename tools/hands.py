@@ -1,9 +1,9 @@
-"""How many of our modules and functions one act passes through: pack, construct a loader, a first batch.
+"""How many of our modules and functions an act passes through: packing, a loader, its first batch.
 
     python tools/hands.py [--functions]
 
-Every function of the package that is called in any thread counts, module bodies do not. CONTRIBUTING
-has the bars.
+Functions of the package that any thread calls count; module bodies do not, as imports come first.
+CONTRIBUTING.md has the bars.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def main() -> None:
         images = Path(name, "images")
         _write_images(images)
         _acts(images, Path(name, "first"), lambda _, act: act())  # imports what is used
-        _acts(images, Path(name, "second"), lambda title, act: _report(title, entered(act), show))
+        _acts(images, Path(name, "second"), lambda title, act: _report(title, act, show=show))
 
 
 def _acts(images: Path, packed: Path, run: Callable[[str, Callable[[], object]], object]) -> None:
@@ -75,7 +75,8 @@ def _acts(images: Path, packed: Path, run: Callable[[str, Callable[[], object]],
     loaders[0].close()
 
 
-def _report(title: str, calls: Counter[tuple[str, str]], show: bool) -> None:
+def _report(title: str, act: Callable[[], object], *, show: bool) -> None:
+    calls = entered(act)
     modules = sorted({module for module, _ in calls})
     print(f"{title}: {len(modules)} modules, {len(calls)} functions")
     for module in modules if show else ():

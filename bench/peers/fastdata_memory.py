@@ -13,8 +13,8 @@ import torch
 from images import jpegs
 from native import MemoryDecoder, packed
 
-from fastdata.crop import RandomResizedCrop
-from fastdata.probe import probe
+from fastdata.images.probe import probe
+from fastdata.plan.crop import RandomResizedCrop
 from peers import Job
 
 _AHEAD = 2  # batches begun before the one that is waited for

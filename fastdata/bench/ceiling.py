@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fastdata import cores
-from fastdata.batch import Batch
+from fastdata.batch.batch import Batch
 from fastdata.bench import page_cache
 from fastdata.bench.forms import Tell
 from fastdata.bench.results import CeilingReport, ColdPass
 from fastdata.bench.usage import Usage
-from fastdata.crop import RandomResizedCrop
 from fastdata.errors import OptionError
 from fastdata.loaders.loader import Loader
+from fastdata.plan.crop import RandomResizedCrop
+from fastdata.system import resources
 from fastdata.train.ceiling import ROUNDS, measure_ceiling
 from fastdata.train.checks import check_labelled
 from fastdata.train.device import kernels, pick_device, seeded
@@ -69,7 +69,7 @@ def bench_ceiling(
     how = recipe or Recipe()
     where = pick_device(device)
     dtype = amp_dtype(how.amp, where)
-    deciding = cores.decode_threads() if threads is None else threads
+    deciding = resources.decode_threads() if threads is None else threads
     tell = progress or (lambda *_: None)
     loader = Loader(
         path,

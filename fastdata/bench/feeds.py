@@ -11,10 +11,10 @@ import torch
 from torch.utils.data import DataLoader, RandomSampler
 
 from fastdata.bench.rungs import Rung
-from fastdata.crop import RandomResizedCrop
+from fastdata.device.normalize import IMAGENET
 from fastdata.errors import MissingExtraError, OptionError
 from fastdata.loaders.loader import Loader
-from fastdata.normalize import IMAGENET
+from fastdata.plan.crop import RandomResizedCrop
 from fastdata.train.precision import amp_dtype
 
 Feed = Generator[tuple[torch.Tensor, torch.Tensor]]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from fastdata.threads import Threads
+from fastdata.system.threads import Threads
 
 _READERS = 8
 _PIECE = 1 << 20

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import torch
 
-from fastdata import cores
 from fastdata.bench.climb import Settings, measure_rung
 from fastdata.bench.compiler import no_compiler
 from fastdata.bench.feeds import LostWorkerError
@@ -15,6 +14,7 @@ from fastdata.bench.forms import Tell, both_forms
 from fastdata.bench.results import LadderReport, RungResult
 from fastdata.bench.rungs import Rung, rungs
 from fastdata.errors import DeviceError, OptionError
+from fastdata.system import resources
 from fastdata.train.device import pick_device
 from fastdata.train.meter import machine
 from fastdata.train.models import build
@@ -67,7 +67,7 @@ def ladder(
         DestinationError: ``work`` holds something else.
         MissingExtraError: torchvision is not installed.
     """
-    loading = cores.decode_threads() if workers is None else workers
+    loading = resources.decode_threads() if workers is None else workers
     Recipe(model=model, size=size, batch_size=batch_size)  # checks them
     _check(workers=loading, seconds=seconds, steps=steps)
     where = pick_device(device)

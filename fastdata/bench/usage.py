@@ -10,8 +10,8 @@ from typing import Self
 
 import torch
 
-from fastdata import cores
 from fastdata.bench.gpm import Activity, ActivityMeter
+from fastdata.system import resources
 from fastdata.train.meter import UtilizationSampler, peak_memory, reset_peak_memory
 
 _PROC = Path("/proc")
@@ -38,7 +38,7 @@ class Usage:
     @property
     def cpu_share(self) -> float:
         """CPU time of this process and its living children over the duration and the cores."""
-        return self._cpu_seconds / max(1e-9, self._seconds) / cores.available()
+        return self._cpu_seconds / max(1e-9, self._seconds) / resources.cpu_count()
 
     @property
     def gpu_utilization(self) -> float | None:

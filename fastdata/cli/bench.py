@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from fastdata import console
+from fastdata.cli import console
 from fastdata.cli.options import Json, Threads
 from fastdata.cli.training import Amp
-from fastdata.files import write_atomically
+from fastdata.system.files import write_atomically
 
 app = typer.Typer(help="Measure training: the whole ladder, or its share of the ceiling.")
 

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 import fastdata
-from fastdata import console
-from fastdata.cli import bench, data, doctor, training
+from fastdata.cli import bench, console, data, doctor, training
 from fastdata.errors import CorruptError, FastdataError
 
 app = typer.Typer(

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 import fastdata
-from fastdata import console
+from fastdata.cli import console
 from fastdata.cli.options import Json
 from fastdata.converters.pack import Choice
-from fastdata.limits import MAX_PIXELS
+from fastdata.images.limits import MAX_PIXELS
 
 
 class Orient(StrEnum):
@@ -164,7 +164,7 @@ def index(
     as_json: Json = False,
 ) -> None:
     """Make catalog and manifest of a folder of shards from the shards alone."""
-    from fastdata.converters.index import index as make_index
+    from fastdata.converters.check.index import index as make_index
 
     with console.steps_bar(hidden=as_json) as progress:
         report = make_index(path, overwrite=overwrite, progress=progress)
@@ -185,8 +185,8 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Read everything, and report whatever is not as it was written; exit code 1 for damage."""
-    from fastdata.converters.repair import repair as make_whole
-    from fastdata.converters.verify import verify as check
+    from fastdata.converters.check.repair import repair as make_whole
+    from fastdata.converters.check.verify import verify as check
 
     with console.steps_bar(hidden=as_json) as progress:
         fixed = make_whole(path, source, progress=progress).fixed if repair else ()
@@ -206,7 +206,7 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write a data set back to a folder of images; `pack` turns it into tars or LMDB."""
-    from fastdata.loaders.export import export as write_back
+    from fastdata.loaders.export.export import export as write_back
 
     with console.steps_bar(hidden=as_json) as progress:
         report = write_back(path, folder, progress=progress)
@@ -247,7 +247,7 @@ def info(
 ) -> None:
     """Describe a packed data set or a folder."""
     if order:
-        from fastdata.loaders.mixing import mixing
+        from fastdata.loaders.order_quality import mixing
 
         found = mixing(path)
         if as_json:

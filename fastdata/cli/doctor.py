@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fastdata import console
+from fastdata.cli import console
 from fastdata.cli.options import Json, Threads
 from fastdata.cli.training import Amp
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fastdata import console
+from fastdata.cli import console
 from fastdata.cli.options import Json, Threads
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from fastdata import photos
 from fastdata.errors import DestinationError
-from fastdata.files import read_regular, write_atomically
-from fastdata.json_fields import read_json
+from fastdata.system.files import write_atomically
+from fastdata.system.untrusted import read_json, read_regular
 
 CLASSES = 10
 

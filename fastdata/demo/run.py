@@ -6,12 +6,12 @@ from pathlib import Path
 
 from fastdata import report
 from fastdata.converters.pack import pack
-from fastdata.crop import RandomResizedCrop
 from fastdata.demo.pictures import generate
 from fastdata.demo.results import DemoReport, Loading
 from fastdata.demo.show import page
-from fastdata.files import refuse_link
 from fastdata.loaders.loader import Loader
+from fastdata.plan.crop import RandomResizedCrop
+from fastdata.system.files import refuse_link
 from fastdata.train import Progress, Recipe, train
 
 IMAGES = 600

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from rich.table import Table
 
-from fastdata import cores, report
+from fastdata import report
 from fastdata.converters.pack import PackReport
 from fastdata.demo.results import DemoReport
+from fastdata.system import resources
 from fastdata.train.render import accuracy, accuracy_name
 
 
@@ -40,7 +41,7 @@ def page(done: DemoReport, sheet: str) -> str:
         report.Tile(
             f"{fastest.images_per_second:,.0f}",
             "images/s in loading",
-            f"{fastest.stored}, {done.loading_size} px, {cores.decode_threads()} threads",
+            f"{fastest.stored}, {done.loading_size} px, {resources.decode_threads()} threads",
         ),
     ]
     text = (

@@ -12,7 +12,7 @@ from fastdata.doctor.stages import (
     steady_reading,
     with_remedy,
 )
-from fastdata.rows import size
+from fastdata.report.text import size
 
 _WORTH = 1.05  # times the speed; less is noise
 _FASTER = 1.3  # times the speed of reading; likewise, over storage

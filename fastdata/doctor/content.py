@@ -9,17 +9,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastdata.catalog import ROW
-from fastdata.checksum import crc32c
-from fastdata.converters.coding import Coding
-from fastdata.crop import Crop
+from fastdata import native
+from fastdata.batch.source import Ids, Source
+from fastdata.converters.images.coding import Coding
+from fastdata.dataset.catalog.format import ROW
 from fastdata.doctor.decoding import interleaved
 from fastdata.doctor.resident import Resident
 from fastdata.doctor.results import Content, Remedy
 from fastdata.errors import DecodeError
-from fastdata.probe import FORMATS, core, probe
-from fastdata.source import Ids, Source
-from fastdata.threads import Threads
+from fastdata.images.probe import FORMATS, probe
+from fastdata.plan.crop import Crop
+from fastdata.system.checksum import crc32c
+from fastdata.system.threads import Threads
 
 _MOST = 512  # images in memory
 _MOST_BYTES = 256 << 20
@@ -69,7 +70,9 @@ def remedies(
         threads: Threads that code, and that decode.
         seconds: Time for coding, and again for decoding.
     """
-    wanted = _ways(content, crop) if core() is not None else []  # without it nothing makes runs
+    wanted = (
+        _ways(content, crop) if native.load() is not None else []
+    )  # without it nothing makes runs
     if not wanted:
         return ()
     images = [resident.read(number) for number in range(min(_CODED, len(resident)))]

@@ -9,11 +9,11 @@ from contextlib import ExitStack, closing
 
 import numpy as np
 
-from fastdata.crop import Crop
+from fastdata.batch.fill import Filler, Filling, Pixels, Work
+from fastdata.batch.source import Source
 from fastdata.doctor.results import Speed
 from fastdata.errors import StalledError
-from fastdata.fill import Filler, Filling, Pixels, Work
-from fastdata.source import Source
+from fastdata.plan.crop import Crop
 
 _ROUNDS = 3
 _AHEAD = 3  # batches under way, so that no thread waits for the end of one

@@ -6,7 +6,7 @@ from contextlib import closing
 
 import torch
 
-from fastdata.batch import Batch
+from fastdata.batch.batch import Batch
 from fastdata.doctor.results import Copying, LoaderSpeed, ModelSpeed, Settings
 from fastdata.loaders.loader import Loader
 from fastdata.train.device import kernels, seeded

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import torch
 
-from fastdata import cores
-from fastdata.crop import RandomResizedCrop
 from fastdata.doctor.content import remedies, take
 from fastdata.doctor.decoding import decoding_speeds, thread_counts
 from fastdata.doctor.device import copying_speed, loader_speed, model_speed
@@ -19,9 +17,11 @@ from fastdata.doctor.storage import measure_storage
 from fastdata.doctor.surroundings import throttled, warnings
 from fastdata.doctor.verdict import diagnose
 from fastdata.errors import MissingExtraError, OptionError
-from fastdata.loaders.folder_reader import FolderSource
 from fastdata.loaders.loader import Loader
-from fastdata.loaders.open_source import AnySource
+from fastdata.loaders.readers.folder import FolderSource
+from fastdata.loaders.readers.open_source import AnySource
+from fastdata.plan.crop import RandomResizedCrop
+from fastdata.system import resources
 from fastdata.train.device import pick_device
 from fastdata.train.meter import machine
 from fastdata.train.recipe import Recipe
@@ -76,14 +76,14 @@ def examine(
         raise OptionError(f"seconds must be a positive number, found {seconds}")
     where = pick_device(device)
     dtype = amp_dtype(amp, where) or torch.float32
-    free = cores.free(cores.available())  # before anything of ours computes
+    free = resources.free_cores(resources.cpu_count())  # before anything of ours computes
     settings = Settings(
         path=os.fspath(path),
         batch_size=batch_size,
         size=size,
         device=str(where),
         dtype=str(dtype).removeprefix("torch."),
-        threads=cores.decode_threads() if threads is None else threads,
+        threads=resources.decode_threads() if threads is None else threads,
         prefetch=prefetch,
         amp=amp,
         compile=compile,
@@ -127,7 +127,7 @@ def _measure(
         resident, content = take(source, ids, seconds=seconds)
         stack.enter_context(closing(resident))
         progress(STEPS[1], 1)
-        counts = thread_counts(cores.available(), settings.threads)
+        counts = thread_counts(resources.cpu_count(), settings.threads)
         decoding = decoding_speeds(resident, crop, counts, seconds=seconds)
         progress(STEPS[2], 2)
         packed = remedies(

@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from fastdata.dataset.lmdb.file import open_file
+from fastdata.dataset.lmdb.format import sample_key
 from fastdata.errors import ShardError
-from fastdata.lmdb_file import open_file, sample_key
-from fastdata.loaders.folder_reader import FolderSource
-from fastdata.loaders.open_source import AnySource, source_class
-from fastdata.loaders.tar_reader import TarSource
+from fastdata.loaders.readers.folder import FolderSource
+from fastdata.loaders.readers.open_source import AnySource, source_class
+from fastdata.loaders.readers.tar import TarSource
 
 _ALIGNED = 1 << 21  # the largest folio of a page cache; a part of one cannot be forgotten
 _MOST_OPEN = 256  # files

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fastdata.doctor.results import Diagnosis, Measured, Reading
-from fastdata.rows import size
+from fastdata.report.text import size
 
 Row = tuple[str, float, str]
 """What was measured, images a second, and the same in its own units."""

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastdata.catalog import ROW
-from fastdata.files import above_standard
-from fastdata.source import Ids
+from fastdata.batch.source import Ids
+from fastdata.dataset.catalog.format import ROW
+from fastdata.system.files import above_standard
 
 
 class Resident:
-    """Encoded images in an anonymous file in memory; see :class:`fastdata.source.Source`.
+    """Encoded images in an anonymous file in memory; see :class:`fastdata.batch.source.Source`.
 
     They are read by the same code as shards are, without a disk.
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fastdata import memory
+from fastdata.batch.source import Ids, Source
 from fastdata.doctor.places import Files, Place
 from fastdata.doctor.results import Reading, Storage
 from fastdata.errors import StalledError
-from fastdata.mounts import network_file_system
-from fastdata.source import Ids, Source
-from fastdata.threads import Threads
+from fastdata.system import resources
+from fastdata.system.mounts import network_file_system
+from fastdata.system.threads import Threads
 
 _WIDE = 4  # times the threads, to tell slow answers from narrow bandwidth
 _READS = 8  # samples of each thread in a batch of reads
@@ -61,7 +61,7 @@ def measure_storage(
         warm=warm,
         file_system=network_file_system(source.path),
         bytes=size,
-        memory=memory.available(),
+        memory=resources.available_memory(),
     )
     return storage, narrow[: cold.images]
 

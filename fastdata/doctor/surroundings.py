@@ -6,9 +6,9 @@ from pathlib import Path
 
 import torch
 
-from fastdata import cores
+from fastdata import native
 from fastdata.doctor.results import Measured
-from fastdata.probe import core
+from fastdata.system import resources
 
 _CPUS = Path("/sys/devices/system/cpu")
 _FREE = 0.85  # of all cores
@@ -37,7 +37,7 @@ def warnings(measured: Measured, throttles: int) -> tuple[str, ...]:
 
 
 def _core() -> Iterator[str]:
-    if core() is None:
+    if native.load() is None:
         yield (
             "the native core was not built, so OpenCV decodes whole images: install a C++ compiler "
             "and libjpeg-turbo (libjpeg-dev), then install fastdata again"
@@ -45,7 +45,11 @@ def _core() -> Iterator[str]:
 
 
 def _machine(measured: Measured, throttles: int) -> Iterator[str]:
-    affinity, quota, available = cores.affinity(), cores.quota(), cores.available()
+    affinity, quota, available = (
+        resources.cpu_affinity(),
+        resources.cpu_quota(),
+        resources.cpu_count(),
+    )
     if quota < affinity:
         yield (
             f"the cgroup grants {quota:g} of the {affinity} cores that the scheduler offers; "

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from fastdata.doctor.advice import advice, prefetch, threads
 from fastdata.doctor.results import Diagnosis, Measured, StageName
 from fastdata.doctor.stages import Speeds, expected, speeds
-from fastdata.rows import size
+from fastdata.report.text import size
 
 
 def diagnose(measured: Measured, warnings: tuple[str, ...]) -> Diagnosis:

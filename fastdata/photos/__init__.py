@@ -16,14 +16,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from fastdata import cores, rng
 from fastdata.errors import DestinationError, OptionError
-from fastdata.files import Folder
 from fastdata.photos import camera, scene
 from fastdata.photos.crowd import Look
 from fastdata.photos.dice import TURN, Dice
 from fastdata.photos.motifs import BY_TONE, SHAPES, TEXTURES
-from fastdata.threads import Threads, check_count
+from fastdata.plan import rng
+from fastdata.system import resources
+from fastdata.system.files import Folder
+from fastdata.system.threads import Threads, check_count
 
 __all__ = ["MAX_CLASSES", "Photo", "class_names", "generate", "photo"]
 
@@ -93,7 +94,7 @@ def generate(
     root = Path(root)
     names = class_names(classes)
     _checked_scale(scale)
-    threads = cores.available() if workers is None else workers
+    threads = resources.cpu_count() if workers is None else workers
     if images < classes:
         raise OptionError(f"images must be at least one for each class ({classes}), found {images}")
     check_count("workers", threads)

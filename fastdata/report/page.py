@@ -14,8 +14,8 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from fastdata.files import write_atomically
 from fastdata.report.style import CSS
+from fastdata.system.files import write_atomically
 
 _JPEG_QUALITY = 90
 

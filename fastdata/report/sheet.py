@@ -10,14 +10,14 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from fastdata import rng
-from fastdata.crop import Crop
-from fastdata.decode import decode
+from fastdata.batch.decode import decode
 from fastdata.errors import DecodeError, DestinationError, OptionError
-from fastdata.files import write_atomically
-from fastdata.loaders.open_source import AnySource, open_source
+from fastdata.loaders.readers.open_source import AnySource, open_source
+from fastdata.plan import rng
+from fastdata.plan.crop import Crop
 from fastdata.report.fonts import Fonts, fonts_for
 from fastdata.report.tiles import SIDE, Pixels, crossed_out, tile
+from fastdata.system.files import write_atomically
 
 _GAP = 12
 _TEXT = 34  # height of the two lines below a tile

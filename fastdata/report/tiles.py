@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from fastdata.crop import Crop
+from fastdata.plan.crop import Crop
 
 Pixels = npt.NDArray[np.uint8]
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import torch
 
-from fastdata.batch import Batch
-from fastdata.threads import start
+from fastdata.batch.batch import Batch
+from fastdata.system.threads import start
 from fastdata.train import ranks
 from fastdata.train.meter import now
 from fastdata.train.results import Ceiling, Round

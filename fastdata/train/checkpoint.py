@@ -11,10 +11,11 @@ from typing import Any, BinaryIO, NoReturn
 
 import torch
 
+from fastdata.batch.source import Source
 from fastdata.errors import DestinationError, OptionError, StateError
-from fastdata.files import open_regular, write_atomically
 from fastdata.loaders.loader import Loader
-from fastdata.source import Source
+from fastdata.system.files import write_atomically
+from fastdata.system.untrusted import open_regular
 from fastdata.train import ranks
 from fastdata.train.device import random_state, set_random_state
 from fastdata.train.meter import PassMeter

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from fastdata.batch.source import Source
 from fastdata.errors import OptionError
-from fastdata.source import Source
 
 _NAMED = 5  # names that an error spells out
 

@@ -6,8 +6,8 @@ from functools import partial
 
 import torch
 
-from fastdata.crop import CenterCrop, RandomResizedCrop
 from fastdata.loaders.loader import Loader
+from fastdata.plan.crop import CenterCrop, RandomResizedCrop
 from fastdata.train.checks import check_labelled, check_labels, check_same_classes
 from fastdata.train.mixing import Augmentation
 from fastdata.train.precision import amp_dtype

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 
 import torch
 
-from fastdata import rng
+from fastdata.device.transfer import usable_device
+from fastdata.plan import rng
 from fastdata.train.precision import float32_multiplied
 from fastdata.train.recipe import Recipe
-from fastdata.transfer import usable_device
 
 
 def pick_device(device: str | torch.device | None) -> torch.device:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import torch
 
-from fastdata.batch import Batch
+from fastdata.batch.batch import Batch
 from fastdata.train import ranks
 from fastdata.train.step import TrainStep
 

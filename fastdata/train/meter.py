@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, Self
 
 import torch
 
-from fastdata import cores
-from fastdata.probe import decoder
-from fastdata.threads import start
+from fastdata.native import decoder
+from fastdata.system import resources
+from fastdata.system.threads import start
 from fastdata.train import ranks
 from fastdata.train.step import StepResult
 
@@ -131,7 +131,7 @@ def machine(device: torch.device) -> dict[str, str | int]:
     """Public facts that a figure depends on: processor, cores, GPU, versions. No host name."""
     facts: dict[str, str | int] = {
         "cpu": _cpu_name(),
-        "cores": cores.available(),
+        "cores": resources.cpu_count(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "torch": torch.__version__,

@@ -4,8 +4,8 @@ from typing import Any
 
 import torch
 
-from fastdata.augment import RandomErasing
-from fastdata.batch import Augment
+from fastdata.batch.batch import Augment
+from fastdata.device.augment import RandomErasing
 from fastdata.errors import MissingExtraError
 from fastdata.train.recipe import Recipe
 

@@ -8,12 +8,12 @@ import torch
 from jpegs import opencv, scene
 
 import fastdata as fd
-from fastdata.loaders import dali_import
+from fastdata.loaders.dali import imports
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-    pytest.mark.skipif(dali_import.installed() is None, reason="needs fastdata[dali]"),
+    pytest.mark.skipif(imports.installed() is None, reason="needs fastdata[dali]"),
 ]
 
 _CROP = fd.RandomResizedCrop(32)

@@ -12,13 +12,13 @@ import torch
 from torchvision.transforms import v2
 
 import fastdata as fd
-from fastdata.augment import RandomErasing
+from fastdata.device.augment import RandomErasing
+from fastdata.device.normalize import IMAGENET, Normalize
+from fastdata.device.slots import Layout, Ring
+from fastdata.device.streams import CudaStreams
+from fastdata.device.transfer import InFlight, Transfer
 from fastdata.errors import DeviceError, OptionError
 from fastdata.loaders.loader import Loader
-from fastdata.normalize import IMAGENET, Normalize
-from fastdata.slots import Layout, Ring
-from fastdata.streams import CudaStreams
-from fastdata.transfer import InFlight, Transfer
 
 pytestmark = [
     pytest.mark.gpu,

@@ -1,0 +1,1 @@
+"""Data sets that exist: verify, repair, index."""

@@ -1,0 +1,260 @@
+"""Makes a data set of a folder of tars as they are: ``fastdata index PATH``."""
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from fastdata.converters.check.index_files import IndexFiles
+from fastdata.converters.check.verify_tar import verify_folder
+from fastdata.converters.problems import Progress
+from fastdata.converters.sources.listing import Skipped, count_reasons
+from fastdata.converters.tally import encode_report
+from fastdata.converters.tar.packed_folder import is_dataset
+from fastdata.converters.tar.samples import read_tar, survey
+from fastdata.converters.tar.webdataset import CLASSES
+from fastdata.dataset.catalog.builder import CatalogBuilder
+from fastdata.dataset.manifest import (
+    CATALOG_NAME,
+    FILE_NAME,
+    LOCK_NAME,
+    MARK_NAME,
+    REPORT_NAME,
+    Manifest,
+    Shard,
+    Stored,
+    digest_text,
+    fingerprint,
+)
+from fastdata.errors import (
+    DestinationError,
+    NotADatasetError,
+    OptionError,
+    ShardError,
+)
+from fastdata.system import resources
+from fastdata.system.files import Lock
+from fastdata.system.threads import Threads
+
+NO_LABEL = f".cls holds no number below {CLASSES}"
+
+_MOST_FIELDS = 64
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class IndexReport:
+    """What ``index`` found.
+
+    Attributes:
+        path: The folder.
+        samples: Number of samples.
+        classes: Names of the classes.
+        fields: Names of further fields.
+        shards: Number of tars.
+        bytes: Their size together.
+        skipped: What was left out, and why.
+        seconds: Time it took.
+    """
+
+    path: Path
+    samples: int
+    classes: tuple[str, ...]
+    fields: tuple[str, ...]
+    shards: int
+    bytes: int
+    skipped: tuple[Skipped, ...]
+    seconds: float
+
+
+def index(
+    path: str | os.PathLike[str], *, overwrite: bool = False, progress: Progress | None = None
+) -> IndexReport:
+    """Write catalog, manifest and index files for the tars of a folder, which stay as they are.
+
+    For shards of ``pack`` the data set gets the fingerprint that it had, as long as every class has
+    an image. Otherwise samples are told apart as WebDataset does; the image is the first member
+    that begins as one, the label is what ``.cls`` holds, all other members are fields. Samples
+    without a usable image are left out and listed in skipped.jsonl.
+
+    Args:
+        path: The folder.
+        overwrite: Replaces the manifest of a data set that is whole, and files of other programs;
+            takes shards as they are although the catalog says that they are damaged.
+        progress: Called on this thread after each tar.
+
+    Raises:
+        NotADatasetError: There is no tar.
+        OptionError: An LMDB file, which holds its index.
+        DestinationError: There is a whole data set, an unfinished pack, or without ``overwrite`` a
+            file of another program with the name of one of ours; or it cannot be written.
+        BusyError: Another process writes to it.
+        ShardError: A tar is damaged, or not of regular files.
+    """
+    started = time.perf_counter()
+    folder = Path(path)
+    if folder.is_file():
+        raise OptionError(
+            f"{folder}: a file; give the folder of the tars (an LMDB file holds its index: verify "
+            "and repair it)"
+        )
+    tars = sorted(folder.glob("*.tar")) if folder.is_dir() else []
+    if not tars:
+        raise NotADatasetError(f"{folder}: no folder with tars (*.tar)")
+    try:
+        with (
+            Lock(folder / LOCK_NAME, str(folder)),
+            IndexFiles(folder, overwrite=overwrite) as files,
+        ):
+            if not overwrite:
+                _refuse_replacing(folder)
+            return _Indexer(folder, files, tars, progress).run(started)
+    except OSError as error:
+        raise DestinationError(f"{error.filename or folder}: {error.strerror or error}") from error
+
+
+def source_of(shards: list[Shard]) -> str:
+    """Fingerprint that stands for the source where that is not known: of the tars themselves."""
+    names = json.dumps([(shard.name, shard.digest) for shard in shards])
+    return digest_text(names.encode("ascii"))
+
+
+def _refuse_replacing(folder: Path) -> None:
+    if os.path.lexists(folder / MARK_NAME):
+        raise DestinationError(f"{folder}: an unfinished pack; run the same fastdata pack again")
+    if not is_dataset(folder):
+        return
+    problems = verify_folder(folder, None).problems
+    damaged = [problem for problem in problems if problem.file.endswith(".tar")]
+    if damaged:
+        raise ShardError(
+            f"{folder}: {damaged[0].file}: {damaged[0].text}; repair it, or index it as it is with "
+            "--overwrite"
+        )
+    if not any(problem.file in (FILE_NAME, CATALOG_NAME) for problem in problems):
+        raise DestinationError(f"{folder}: holds a data set already; use --overwrite to index anew")
+
+
+class _Indexer:
+    def __init__(
+        self, folder: Path, files: IndexFiles, paths: list[Path], progress: Progress | None
+    ) -> None:
+        self._folder = folder
+        self._files = files
+        self._paths = paths
+        self._progress = progress
+        self._fields: tuple[str, ...] = ()
+
+    def run(self, started: float) -> IndexReport:
+        fields: set[str] = set()
+        for found in self._each(survey):
+            fields |= found
+            if len(fields) > _MOST_FIELDS:
+                raise ShardError(
+                    f"{self._folder}: members of more than {_MOST_FIELDS} extensions, such as "
+                    f"{sorted(fields)[:3]}; names of samples must have no dot but the one before "
+                    "the extension"
+                )
+        self._fields = tuple(sorted(fields))
+        catalog = CatalogBuilder(self._fields)
+        classes = Classes()
+        shards: list[Shard] = []
+        skipped: list[Skipped] = []
+        noted: Counter[str] = Counter()
+        sizes = [path.stat().st_size for path in self._paths]
+        for number, indexed in enumerate(self._each(lambda path: read_tar(path, self._fields))):
+            for row in indexed.rows:
+                classes.add(row.key, row.label)
+                try:
+                    catalog.append(shard=number, **row._asdict())
+                except ValueError as error:
+                    raise ShardError(f"{self._paths[number]}: {error}") from None
+            self._files.write_index(self._paths[number].with_suffix(".idx").name, indexed.lines)
+            shards.append(indexed.shard)
+            skipped += indexed.skipped
+            noted[NO_LABEL] += indexed.unlabelled
+            if self._progress is not None:
+                self._progress("index", sum(sizes[: number + 1]), sum(sizes))
+        if not len(catalog):
+            raise NotADatasetError(f"{self._folder}: no tar holds a sample with a usable image")
+        manifest = self._manifest(catalog, classes, shards, skipped, noted)
+        self._files.write(FILE_NAME, manifest.encode())
+        self._files.publish()
+        return IndexReport(
+            path=self._folder,
+            samples=len(catalog),
+            classes=manifest.classes,
+            fields=self._fields,
+            shards=len(shards),
+            bytes=sum(shard.bytes for shard in shards),
+            skipped=tuple(sorted(skipped)),
+            seconds=time.perf_counter() - started,
+        )
+
+    def _manifest(
+        self,
+        catalog: CatalogBuilder,
+        classes: "Classes",
+        shards: list[Shard],
+        skipped: list[Skipped],
+        noted: Counter[str],
+    ) -> Manifest:
+        report = None
+        if skipped:
+            text = encode_report(skipped)
+            self._files.write(REPORT_NAME, text)
+            report = Stored(len(text), digest_text(text))
+        stored: list[Stored] = []
+        write = lambda file: stored.append(Stored(*catalog.write_into(file)))  # noqa: E731
+        self._files.write(CATALOG_NAME, write)
+        names = classes.names()
+        return Manifest(
+            kind="tar",
+            samples=len(catalog),
+            classes=names,
+            class_counts=catalog.label_counts(len(names)),
+            fields=self._fields,
+            options={"indexed": True},
+            source=source_of(shards),
+            skipped=count_reasons(skipped),
+            report=report,
+            kept={},
+            noted={reason: count for reason, count in noted.items() if count},
+            shards=tuple(shards),
+            catalog=stored[0],
+            fingerprint=fingerprint(names, self._fields, tuple(shards), catalog.labels_digest()),
+        )
+
+    def _each(self, work: Callable[[Path], _T]) -> Iterator[_T]:
+        """Work on every tar on several threads; the results come in order."""
+        pool = Threads(resources.cpu_count(), "fastdata-index")
+        try:
+            yield from pool.map(work, self._paths)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+class Classes:
+    """Names of classes: folders, where each label has one of its own; else numbers."""
+
+    def __init__(self) -> None:
+        self._folders: dict[int, bytes] = {}
+        self._agree = True
+
+    def add(self, key: bytes, label: int) -> None:
+        """Take a sample into account."""
+        if label < 0:
+            return
+        folder = key.partition(b"/")[0] if b"/" in key else b""
+        self._agree &= self._folders.setdefault(label, folder) == folder != b""
+
+    def names(self) -> tuple[str, ...]:
+        """Names in the order of labels."""
+        agree = self._agree and len(set(self._folders.values())) == len(self._folders)
+        labels = range(max(self._folders, default=-1) + 1)
+        known = self._folders if agree else {}
+        return tuple(os.fsdecode(known.get(label, b"%d" % label)) for label in labels)

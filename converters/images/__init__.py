@@ -1,0 +1,1 @@
+"""How an image is stored: unchanged, with restart markers, or re-encoded."""

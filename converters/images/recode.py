@@ -1,0 +1,186 @@
+"""Images that no loader reads fast, coded to PNG, so that a packed data set holds none of them."""
+
+import io
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from fastdata.converters.images.reductions import FIRST_FRAME, LESS_DEPTH, NO_ALPHA, STRETCHED
+from fastdata.errors import DecodeError
+from fastdata.images.jpeg_header import is_lossless
+from fastdata.images.limits import MAX_PIXELS, check_pixels
+from fastdata.images.pillow import (
+    FORMATS,
+    depth,
+    load,
+    needs_pillow,
+    open_header,
+    pillow_format,
+    to_rgb,
+)
+from fastdata.images.probe import probe
+from fastdata.system.resources import BUDGET, never
+
+_ORIENTATION = 274
+_BYTES_A_PIXEL = 16  # as the file has it, converted, as an array, and coded
+_JPEG2000_BYTES_A_PIXEL = 100  # where code blocks have 16 pixels, the least
+_JPEG2000_TILE_BYTES = 16 << 10
+_JPEG2000_MOST_TILES = 65535
+_START_OF_JPEG2000 = b"\xff\x4f\xff\x51"
+_PNG_HEAD = b"\x89PNG\r\n\x1a\n"
+
+
+def readable(
+    data: bytes,
+    name: str,
+    *,
+    keep: bool = False,
+    max_pixels: int = MAX_PIXELS,
+    stopped: Callable[[], bool] = never,
+) -> tuple[bytes, tuple[str, ...]]:
+    """An image as a loader reads it: its own bytes, or those of a PNG with its pixels.
+
+    Args:
+        data: The whole file.
+        name: The file's name, for formats that do not say in their bytes what they are.
+        keep: Keep the bytes of what a loader reads by Pillow, if slowly.
+        max_pixels: Refuse a larger image.
+        stopped: Whether it is not wanted any more, while it waits for memory.
+
+    Returns:
+        The image, and what was done that is worth knowing.
+
+    Raises:
+        DecodeError: It is no image, or is damaged, or Pillow is needed and missing.
+        StoppedError: It is not wanted any more.
+    """
+    try:
+        info = probe(data, max_pixels)
+    except DecodeError:
+        kind = "jpeg" if is_lossless(data) else pillow_format(data[:64], name)
+        if kind is None:
+            raise
+    else:
+        kind = None if keep or info.format == "jpeg" else needs_pillow(data)
+        if kind is None:
+            return data, ()
+    return to_png(data, kind, max_pixels, stopped)
+
+
+def to_png(
+    data: bytes,
+    kind: str,
+    max_pixels: int = MAX_PIXELS,
+    stopped: Callable[[], bool] = never,
+) -> tuple[bytes, tuple[str, ...]]:
+    """Decode an image by Pillow, and code it to PNG: 8 bits, RGB, or gray where it is gray.
+
+    An EXIF orientation that Pillow did not apply goes along.
+
+    Args:
+        data: The whole file.
+        kind: One of :data:`fastdata.images.pillow.FORMATS`.
+        max_pixels: Most pixels that it may have.
+        stopped: Whether it is not wanted any more, while it waits for memory.
+
+    Returns:
+        The PNG, and what was done that is worth knowing.
+
+    Raises:
+        DecodeError: Pillow is missing, cannot read it, or it is too large.
+        StoppedError: It is not wanted any more.
+    """
+    label = FORMATS[kind].label
+    if kind == "ico":  # Pillow decodes it where it opens it
+        with BUDGET.lease(_icon_pixels(data, max_pixels) * _BYTES_A_PIXEL + len(data), stopped):
+            image = open_header(data, kind, max_pixels)
+            return _coded(image), (f"{label} coded to PNG", *_lost(image))
+    image = open_header(data, kind, max_pixels)
+    needed = image.width * image.height * _BYTES_A_PIXEL
+    if kind == "jpeg2000":
+        needed = _jpeg2000_bytes(data, image.width * image.height)
+    with BUDGET.lease(needed + len(data), stopped):
+        load(image, kind, max_pixels)
+        return _coded(image), (f"{label} coded to PNG", *_lost(image))
+
+
+def _icon_pixels(data: bytes, max_pixels: int) -> int:
+    """Pixels of the largest picture in an icon, of which the icon's own header may say less.
+
+    Raises:
+        DecodeError: It is over the limit.
+    """
+    most = 0
+    with suppress(struct.error):  # what is cut off is not decoded
+        (pictures,) = struct.unpack_from("<H", data, 4)
+        for entry in range(6, 6 + 16 * pictures, 16):
+            (at,) = struct.unpack_from("<I", data, entry + 12)
+            if data.startswith(_PNG_HEAD, at):
+                width, height = struct.unpack_from(">II", data, at + 16)
+            else:  # a BMP of the picture and its mask
+                width, height = struct.unpack_from("<II", data, at + 4)
+                height //= 2
+            check_pixels(width, height, max_pixels)
+            most = max(most, width * height)
+    return most
+
+
+def _jpeg2000_bytes(data: bytes, pixels: int) -> int:
+    """About the memory that decoding a JPEG 2000 takes at most."""
+    tiles = 1
+    if (at := data.find(_START_OF_JPEG2000)) >= 0:
+        with suppress(struct.error):
+            sides = struct.unpack_from(">8I", data, at + 8)  # X, Y; origin; tile; its origin
+            across, down = (
+                -(-(end - start) // max(1, side))
+                for end, side, start in zip(sides[:2], sides[4:6], sides[6:], strict=True)
+            )
+            tiles = min(max(1, across) * max(1, down), _JPEG2000_MOST_TILES)
+    return pixels * _JPEG2000_BYTES_A_PIXEL + tiles * _JPEG2000_TILE_BYTES
+
+
+def _coded(image: Any) -> bytes:
+    pixels = to_rgb(image)
+    from PIL import Image
+
+    gray = all(bool((part == part[:, :, :1]).all()) for part in (pixels[:1], pixels))
+    exif = Image.Exif()
+    turn = _orientation(image)
+    if turn != 1:
+        exif[_ORIENTATION] = turn
+    coded = io.BytesIO()
+    Image.fromarray(pixels[:, :, 0] if gray else pixels).save(coded, "PNG", exif=exif)
+    return coded.getvalue()
+
+
+def _orientation(image: Any) -> int:
+    if image.format == "TIFF":  # which Pillow has turned
+        return 1
+    try:
+        turn = image.getexif().get(_ORIENTATION, 1)
+    except Exception:  # noqa: BLE001 - damaged EXIF is no damage to the image
+        return 1
+    return turn if turn in range(1, 9) else 1
+
+
+def _lost(image: Any) -> tuple[str, ...]:
+    """What a loaded Pillow image has that 8 bits of RGB have not."""
+    alpha = image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info
+    stretched = image.mode in ("I", "F") and image.format != "PPM"
+    notes = {
+        FIRST_FRAME: _is_animated(image),
+        LESS_DEPTH: depth(image) > 8 and not stretched,
+        STRETCHED: stretched,
+        NO_ALPHA: alpha,
+    }
+    return tuple(note for note, holds in notes.items() if holds)
+
+
+def _is_animated(image: Any) -> bool:
+    if image.format == "PSD":  # its layers are drawn in the one picture
+        return False
+    try:
+        return bool(getattr(image, "is_animated", False))
+    except Exception:  # noqa: BLE001 - damage behind the first frame is none of ours
+        return False

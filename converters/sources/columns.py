@@ -1,0 +1,224 @@
+"""Which column of a source is the image, and what its values are."""
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastdata.converters.sources.builder import Wanted, field_name
+from fastdata.converters.sources.fields import encode_text
+from fastdata.errors import DecodeError, OptionError, SourceError
+from fastdata.images.probe import probe
+
+ROLES = ("image", "label", "key")
+
+_USUAL = {
+    "image": (
+        *("image/encoded", "image", "img", "jpg", "jpeg", "png", "webp", "image_bytes"),
+        *("image_data", "encoded", "bytes", "images", "imgs", "data", "x"),
+    ),
+    "label": (
+        *("image/class/label", "label", "labels", "cls", "class", "class_id", "target", "targets"),
+        *("fine_label", "category", "y"),
+    ),
+    "key": (
+        *("__key__", "key", "image/filename", "filename", "file_name", "image_path", "path"),
+        *("image_id", "id"),
+    ),
+}
+
+
+def check_columns(columns: Mapping[str, str]) -> None:
+    """Refuse columns that say something else.
+
+    Raises:
+        OptionError: So they do.
+    """
+    for role in columns:
+        if role not in ROLES:
+            raise OptionError(
+                f"columns may say which one is the {', the '.join(ROLES)}, found {role!r}; other "
+                "columns become fields by --fields"
+            )
+
+
+class Columns:
+    """The columns of a source, chosen by what the user says or by their usual names.
+
+    Attributes:
+        image: Name of the column of the images.
+        label: Of the labels; None where there is none.
+        key: Of the names of samples; None where there is none.
+        fields: Name of a column by the name of its field.
+    """
+
+    def __init__(
+        self,
+        where: str,
+        names: Iterable[str],
+        wanted: Wanted,
+        images: tuple[str, ...] | None = None,
+    ) -> None:
+        """Choose.
+
+        Args:
+            where: The source, for errors.
+            names: All columns.
+            wanted: What the user says.
+            images: Columns that can be images, where the source tells.
+
+        Raises:
+            SourceError: There is no column of images, or none that the user named.
+        """
+        self._where = where
+        self._names = tuple(names)
+        self._wanted = wanted
+        image = self._choose("image", self._names if images is None else images)
+        if image is None and images is not None and len(images) == 1:
+            image = images[0]
+        if image is None:
+            raise SourceError(
+                f"{where}: no image column among {self._shown()}; say which one it is with "
+                "--column image=NAME"
+            )
+        self.image = image
+        others = tuple(name for name in self._names if name != image)
+        self.label = self._choose("label", others)
+        self.key = self._choose("key", tuple(name for name in others if name != self.label))
+        self.fields: dict[str, str] = {}
+        for name in wanted.fields:
+            self._check(name)
+            if self.fields.setdefault(field_name(name), name) != name:
+                raise SourceError(
+                    f"{where}: fields {name!r} and {self.fields[field_name(name)]!r} would have "
+                    "one name"
+                )
+
+    def all(self) -> list[str]:
+        """All that are read, each once."""
+        chosen = (self.image, self.label, self.key, *self.fields.values())
+        return list(dict.fromkeys(name for name in chosen if name is not None))
+
+    def further(self, values: Mapping[str, Any]) -> dict[str, bytes]:
+        """The fields of a sample, of the values of its columns."""
+        found = {}
+        for field, name in self.fields.items():
+            value = values.get(name)
+            if value is not None:
+                found[field] = as_field(value, f"{self._where}: column {name!r}")
+        return found
+
+    def _choose(self, role: str, names: tuple[str, ...]) -> str | None:
+        if role in self._wanted.columns:
+            return self._check(self._wanted.columns[role])
+        lower = {name.lower(): name for name in reversed(names)}
+        return next((lower[usual] for usual in _USUAL[role] if usual in lower), None)
+
+    def _check(self, name: str) -> str:
+        if name not in self._names:
+            raise SourceError(f"{self._where}: no column {name!r} among {self._shown()}")
+        return name
+
+    def _shown(self) -> str:
+        more = ", ..." if len(self._names) > 20 else ""
+        return ", ".join(sorted(self._names)[:20]) + more
+
+
+def as_image(value: Any) -> bytes | str:
+    """Bytes of an image as a source may hold it, or why it is left out.
+
+    Encoded bytes stay as they are; so do those of a mapping with ``"bytes"``, as Hugging Face
+    writes it. Pixels, uint8 of (H, W, 3), (H, W, 1) or (H, W), become an NPY file of (H, W, 3).
+    """
+    if isinstance(value, Mapping):
+        path, value = value.get("path"), value.get("bytes")
+        if value is None and path is not None:
+            return f"only a path, no image: {str(path)[:200]}"
+    if value is None:
+        return "no image"
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    if callable(getattr(value, "convert", None)):  # Pillow's, which need not be installed
+        try:
+            value = value.convert("RGB")
+        except (OSError, SyntaxError, ValueError) as error:  # what Pillow raises for damage
+            return f"not an image: {error}"
+    return _pixels(value)
+
+
+def _pixels(value: Any) -> bytes | str:
+    """An array of an image, encoded or not, as bytes, or why it is none."""
+    try:
+        pixels = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        return f"not an image: {type(value).__name__}: {error}"
+    if pixels.dtype == np.uint8 and pixels.ndim == 1:  # as HDF5 holds encoded bytes
+        return pixels.tobytes()
+    if pixels.dtype == np.uint8 and pixels.ndim in (2, 3) and pixels.shape[2:] in _CHANNELS:
+        return as_npy(pixels)
+    return (
+        f"not an image: {type(value).__name__} of {pixels.dtype} {pixels.shape}, not encoded "
+        "bytes, a Pillow image, or uint8 (H, W, 3)"
+    )
+
+
+_CHANNELS = ((), (1,), (3,))
+
+
+def as_npy(pixels: npt.NDArray[np.uint8]) -> bytes:
+    """Pixels as an NPY file of (H, W, 3).
+
+    Args:
+        pixels: (H, W, 3), (H, W, 1) or (H, W), gray without channels.
+    """
+    height, width = pixels.shape[:2]
+    text = f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({height}, {width}, 3), }}"
+    padded = text.ljust(-(-(len(text) + 11) // 64) * 64 - 11) + "\n"
+    head = b"\x93NUMPY\x01\x00" + len(padded).to_bytes(2, "little")
+    colour = np.broadcast_to(pixels.reshape(height, width, -1), (height, width, 3))
+    return head + padded.encode("ascii") + np.ascontiguousarray(colour).tobytes()
+
+
+def begins_as_image(head: bytes) -> bool:
+    """Whether bytes that begin so, at least 16 of them, may be an image that can be read."""
+    try:
+        probe(head)
+    except DecodeError as error:
+        return not str(error).startswith("not an image")
+    return True
+
+
+def as_field(value: Any, where: str) -> bytes:
+    """A value as a field holds it: bytes as they are, text as UTF-8, all else as canonical JSON.
+
+    Raises:
+        SourceError: It is none of them.
+    """
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    if isinstance(value, str):
+        return encode_text(value, where)
+    try:
+        plain = json.dumps(value, sort_keys=True, separators=(",", ":"), default=_plain)
+    except (TypeError, ValueError) as error:
+        raise SourceError(f"{where}: {str(value)[:80]!r} can be no field: {error}") from None
+    return plain.encode("ascii")
+
+
+def as_name(value: Any) -> str | bytes | None:
+    """A value as the name of a sample."""
+    if isinstance(value, np.ndarray | list | tuple) and np.size(value) == 1:
+        value = np.asarray(value).reshape(-1)[0]
+    if value is None or isinstance(value, str | bytes):
+        return value
+    return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no word for, in its words."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} has no JSON")

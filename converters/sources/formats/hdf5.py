@@ -1,0 +1,145 @@
+"""HDF5 files with a data set of images and one of labels."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastdata.converters.sources.builder import Wanted
+from fastdata.converters.sources.columns import Columns, as_image, as_name
+from fastdata.converters.sources.formats.bounds import check_rows, rows_at_once
+from fastdata.converters.sources.records import RecordListing
+from fastdata.converters.sources.spool import Row, spooled
+from fastdata.errors import FastdataError, MissingExtraError, ShardError, SourceError
+
+MAGIC = b"\x89HDF\r\n\x1a\n"
+
+
+def list_hdf5(
+    root: str, inputs: tuple[str, ...], paths: list[Path], wanted: Wanted, folder: Path
+) -> RecordListing:
+    """List the samples of HDF5 files: one of each data set's first axis.
+
+    Images are encoded bytes (variable-length uint8 or opaque values) or pixels, uint8 of
+    (N, H, W, 3), (N, H, W, 1) or (N, H, W). Data sets in groups are called by their paths, as
+    ``train/images``. Samples are read once, in order, and kept in a temporary file until they are
+    packed.
+
+    Args:
+        root: The source, for errors.
+        inputs: See :class:`RecordListing`.
+        paths: The files.
+        wanted: Data sets, fields, classes.
+        folder: Where the temporary file lies.
+
+    Raises:
+        MissingExtraError: The package ``h5py`` is not installed.
+        SourceError: There is no data set of images, or lengths or files do not agree.
+        ShardError: A file is damaged.
+        DestinationError: There is no room for the copy.
+    """
+    try:
+        import h5py  # noqa: F401
+    except ImportError:
+        raise MissingExtraError(
+            f"{root}: HDF5 is read by the package h5py; pip install 'fastdata[sources]'"
+        ) from None
+    rows = (row for path in paths for row in _rows(path, wanted))
+    return spooled(rows, folder, root, inputs, classes=wanted.classes)
+
+
+def _rows(path: Path, wanted: Wanted) -> Iterator[Row]:
+    import h5py
+
+    try:
+        with h5py.File(path, "r") as file:
+            yield from _rows_of(path, file, wanted)
+    except FastdataError:
+        raise
+    except Exception as error:  # the library raises type, key and value errors for damage as well
+        raise ShardError(f"{path}: cannot read this file: {error}; fetch it again") from error
+
+
+def _rows_of(path: Path, file: Any, wanted: Wanted) -> Iterator[Row]:
+    found = _data_sets(path, file)
+    images = tuple(name for name, data in found.items() if _may_be_images(data))
+    columns = Columns(str(path), found, wanted, images)
+    count = len(found[columns.image])
+    for name in columns.all():
+        if len(found[name]) != count:
+            raise SourceError(
+                f"{path}: {columns.image!r} has {count} entries, {name!r} has {len(found[name])}; "
+                "choose data sets that belong together with --column"
+            )
+    at_once = min(_rows_at_once(path, found[name]) for name in columns.all())
+    for start in range(0, count, at_once):
+        parts = {name: found[name][start : start + at_once] for name in columns.all()}
+        for place in range(len(parts[columns.image])):
+            values = {name: part[place] for name, part in parts.items()}
+            yield Row(
+                as_name(values[columns.key]) if columns.key else None,
+                as_image(_encoded(values[columns.image])),
+                values[columns.label] if columns.label else None,
+                columns.further({name: _plain(value) for name, value in values.items()}),
+            )
+
+
+def _data_sets(path: Path, file: Any) -> dict[str, Any]:
+    """All data sets with a first axis, by their paths; those of a group alone by their names.
+
+    Raises:
+        SourceError: One lies in another file: a download could name any file of this machine.
+    """
+    import h5py
+
+    found: dict[str, Any] = {}
+
+    def external_link(name: str, link: Any) -> str | None:
+        is_external = isinstance(link, h5py.ExternalLink)
+        return f"{name!r} is a link to another file" if is_external else None
+
+    def visit(name: str, item: Any) -> str | None:
+        if not isinstance(item, h5py.Dataset):
+            return None
+        if item.external:
+            return f"{name!r} is a data set whose bytes lie in another file"
+        if item.is_virtual:
+            return f"{name!r} is a virtual data set, which takes its bytes from another file"
+        if item.ndim:
+            found[name] = item
+        return None
+
+    elsewhere = file.visititems_links(external_link) or file.visititems(visit)
+    if elsewhere:
+        raise SourceError(
+            f"{path}: {elsewhere}; pack a file that holds all of its data (h5repack makes one)"
+        )
+    return found
+
+
+def _rows_at_once(path: Path, data: Any) -> int:
+    """How many rows to read at once, by what the data set states."""
+    row_bytes = math.prod(data.shape[1:]) * data.dtype.itemsize
+    check_rows(path, len(data), row_bytes)
+    chunk_bytes = math.prod(data.chunks or (0,)) * data.dtype.itemsize
+    return rows_at_once(path, row_bytes, chunk_bytes)
+
+
+def _may_be_images(data: Any) -> bool:
+    import h5py
+
+    inner = h5py.check_vlen_dtype(data.dtype)
+    if inner is not None:
+        return bool(inner == np.uint8) and data.ndim == 1
+    return bool(data.dtype == np.uint8 and data.ndim in (3, 4)) or data.dtype.kind == "V"
+
+
+def _encoded(value: Any) -> Any:
+    return value.tobytes() if isinstance(value, np.void) else value
+
+
+def _plain(value: Any) -> Any:
+    """A value as a field may hold it."""
+    return value.tobytes() if isinstance(value, np.void) else value

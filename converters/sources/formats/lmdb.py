@@ -1,0 +1,113 @@
+"""LMDB files of other tools, with one encoded image a key."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fastdata.converters.sources.builder import Builder, Wanted
+from fastdata.converters.sources.columns import begins_as_image
+from fastdata.converters.sources.file_status import read_failure
+from fastdata.converters.sources.files import CHANGED
+from fastdata.converters.sources.records import Extent, RecordListing
+from fastdata.errors import MissingExtraError, OptionError, ShardError, SourceError
+
+DATA_NAME = "data.mdb"
+_HEAD = 16
+
+
+def list_lmdb(
+    root: str, inputs: tuple[str, ...], paths: list[Path], wanted: Wanted
+) -> RecordListing:
+    """List the entries of an LMDB environment in the order of their keys.
+
+    Where the keys of all images are paths, as ``dog/1.jpg``, their first part is the class. Entries
+    that do not begin as an image are left out.
+
+    Args:
+        root: The environment, for errors.
+        inputs: See :class:`RecordListing`.
+        paths: The file, or the folder with ``data.mdb``, alone.
+        wanted: Classes; an entry has no columns and no fields.
+
+    Raises:
+        MissingExtraError: The package ``lmdb`` is not installed.
+        OptionError: Columns or fields are wanted.
+        SourceError: It cannot be opened, or holds no image.
+        ShardError: It is truncated.
+    """
+    if wanted.columns or wanted.fields:
+        raise OptionError(f"{root}: an LMDB with one image a key has neither columns nor fields")
+    (path,) = paths
+    store = _Environment(path)
+    keys = [key for key, _, is_image in store.entries() if is_image]
+    in_folders = all(b"/" in key.strip(b"/") for key in keys)
+    builder = Builder(root, inputs, store)
+    for key, size, is_image in store.entries():
+        if not is_image:
+            builder.skip(os.fsdecode(key), "no image in this entry")
+            continue
+        label = key.strip(b"/").partition(b"/")[0] if in_folders else None
+        extent = Extent(len(store.keys), size)
+        store.keys.append(key)
+        builder.add(key, extent, label, head=store.head(key))
+    return builder.listing(wanted.classes)
+
+
+class _Environment:
+    """Values of an environment; see :class:`fastdata.converters.sources.records.Store`.
+
+    Attributes:
+        keys: Of the images; the offset of an extent is a place among them.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            import lmdb
+        except ImportError:
+            raise MissingExtraError(
+                f"{path}: an LMDB of another tool is read by the package lmdb; "
+                "pip install 'fastdata[sources]'"
+            ) from None
+        self.keys: list[bytes] = []
+        self._path = path
+        self._error: type[Exception] = lmdb.Error
+        file = path / DATA_NAME if path.is_dir() else path
+        try:
+            self._env: Any = lmdb.open(
+                os.fspath(path), subdir=path.is_dir(), readonly=True, lock=False, readahead=False
+            )
+            pages = self._env.info()["last_pgno"] + 1
+            size = pages * self._env.stat()["psize"]
+        except lmdb.Error as error:
+            raise SourceError(f"{path}: cannot open this LMDB: {error}") from error
+        found = file.stat().st_size
+        if found < size:  # the library maps the file, and a read past its end kills the process
+            raise ShardError(
+                f"{file}: truncated: {found} bytes, its header states {size}; fetch it again"
+            )
+
+    def entries(self) -> Iterator[tuple[bytes, int, bool]]:
+        """Key and size of every entry, and whether it begins as an image."""
+        try:
+            with self._env.begin(buffers=True) as transaction:
+                for key, value in transaction.cursor():
+                    yield bytes(key), len(value), begins_as_image(bytes(value[:_HEAD]))
+        except self._error as error:
+            raise ShardError(f"{self._path}: damaged: {error}; fetch it again") from error
+
+    def fetch(self, extent: Extent) -> bytes | str:
+        """The value of an image."""
+        try:
+            with self._env.begin() as transaction:
+                data = transaction.get(self.keys[extent.offset])
+        except self._error as error:
+            return f"unreadable: {error}"
+        except OSError as error:
+            return read_failure(error)
+        return data if data is not None and len(data) == extent.size else CHANGED
+
+    def head(self, key: bytes) -> bytes:
+        """The whole value, for the name that it is to have."""
+        with self._env.begin() as transaction:
+            return bytes(transaction.get(key) or b"")

@@ -1,0 +1,91 @@
+"""Parts of a source, such as train and val, that stay the same when files are added."""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from fastdata.converters.sources.listing import Listing
+from fastdata.errors import OptionError
+from fastdata.plan import order, rng
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True)
+class Split:
+    """Named shares of the samples.
+
+    A sample's part follows from its key alone, so it stays where it is when others come or go.
+
+    Attributes:
+        names: Of the parts.
+        shares: Of each part; they add up to 1.
+    """
+
+    names: tuple[str, ...]
+    shares: tuple[Fraction, ...]
+
+    def split_of(self, keys: Sequence[bytes]) -> list[str]:
+        """Name of the part that each key belongs to."""
+        return [self.names[part] for part in self._parts(keys).tolist()]
+
+    def parts(self, listing: Listing) -> dict[str, Listing]:
+        """The files of each part, with their keys and all classes; a part may be empty."""
+        parts = self._parts([listing.key(i) for i in range(len(listing))])
+        return {
+            name: listing.take(np.flatnonzero(parts == number))
+            for number, name in enumerate(self.names)
+        }
+
+    def _parts(self, keys: Sequence[bytes]) -> npt.NDArray[np.int64]:
+        hashes = (hashlib.blake2b(key, digest_size=8).digest() for key in keys)
+        counters = np.frombuffer(b"".join(hashes), "<u8").astype(np.uint64)
+        words = rng.bits(rng.key("split"), counters)
+        ends = np.cumsum(np.array(self.shares, object))[:-1]
+        bounds = np.array([int(end * 2**64) for end in ends], np.uint64)
+        return np.searchsorted(bounds, words, side="right")
+
+
+def parse_split(text: str) -> Split:
+    """Read shares such as ``"train=0.9,val=0.1"``; ``"a=2/3,b=1/3"`` works too.
+
+    Raises:
+        OptionError: A name or a share is wrong, or they do not add up to 1.
+    """
+    names, shares = [], []
+    for part in text.split(","):
+        name, _, share = (piece.strip() for piece in part.partition("="))
+        try:
+            value = Fraction(share)
+        except (ValueError, ZeroDivisionError):
+            value = Fraction(0)
+        if not _NAME.fullmatch(name) or name in names or not 0 < value < 1:
+            raise OptionError(
+                f"split must be as train=0.9,val=0.1: names that differ, of letters, digits, _, . "
+                f"and -, and shares between 0 and 1; found {part!r} in {text!r}"
+            )
+        names.append(name)
+        shares.append(value)
+    if sum(shares) != 1:
+        raise OptionError(f"the shares of {text!r} add up to {float(sum(shares))}, not to 1")
+    return Split(tuple(names), tuple(shares))
+
+
+def limit(listing: Listing, samples: int) -> Listing:
+    """Some files drawn at random, always the same, in their order; no more than there are.
+
+    Raises:
+        OptionError: ``samples`` is less than 1.
+    """
+    if samples < 1:
+        raise OptionError(f"a limit must be 1 or more, found {samples}")
+    n = len(listing)
+    drawn = np.arange(min(n, samples), dtype=np.int64)
+    if samples < n:
+        drawn = np.sort(order.permutation(drawn, n, rng.key("limit")))
+    return listing.take(drawn)

@@ -1,0 +1,119 @@
+"""A copy of images that can be read only from front to back, in a file without a name."""
+
+import os
+import tempfile
+import weakref
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fastdata.converters.problems import read_range
+from fastdata.converters.sources.builder import Builder
+from fastdata.converters.sources.files import CHANGED, failure
+from fastdata.converters.sources.records import Extent, RecordListing
+from fastdata.errors import DestinationError
+from fastdata.system.checksum import crc32c
+from fastdata.system.files import above_standard, write_all
+
+
+class Row(NamedTuple):
+    """A sample that a source gives once.
+
+    Attributes:
+        name: What the source calls it.
+        image: Encoded bytes, or why there are none.
+        label: A number, a name, or None.
+        further: Further fields by name.
+    """
+
+    name: str | bytes | None
+    image: bytes | str
+    label: Any
+    further: Mapping[str, bytes]
+
+
+class Spool:
+    """Bytes in a temporary file that is gone with the process, however that ends.
+
+    Args:
+        folder: Where there is room; it, or the folders above it, need not exist yet.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder.absolute()
+        while not self._folder.is_dir():
+            self._folder = self._folder.parent
+        try:
+            with tempfile.TemporaryFile(dir=self._folder) as file:
+                self._fd = above_standard(os.dup(file.fileno()))
+        except OSError as error:
+            raise self._full(error) from error
+        weakref.finalize(self, os.close, self._fd)
+        self._size = 0
+
+    def put(self, data: bytes) -> Extent:
+        """Append bytes.
+
+        Raises:
+            DestinationError: They cannot be written.
+        """
+        extent = Extent(self._size, len(data), crc32c(data))
+        try:
+            write_all(self._fd, data)
+        except OSError as error:
+            raise self._full(error) from error
+        self._size += len(data)
+        return extent
+
+    def fetch(self, extent: Extent) -> bytes | str:
+        """See :class:`fastdata.converters.sources.records.Store`."""
+        try:
+            data = read_range(self._fd, extent.offset, extent.size)
+        except OSError as error:
+            return failure(str(self._folder), error)
+        return data if len(data) == extent.size else CHANGED
+
+    def _full(self, error: OSError) -> DestinationError:
+        return DestinationError(
+            f"{self._folder}: {error.strerror or error}; a source that is read once needs room "
+            "here for a copy of its images while it is packed"
+        )
+
+
+def spooled(
+    rows: Iterable[Row],
+    folder: Path,
+    root: str,
+    inputs: tuple[str, ...],
+    *,
+    names: tuple[str, ...] | None = None,
+    classes: tuple[str, ...] | None = None,
+) -> RecordListing:
+    """List what comes only once, and keep its bytes until the listing is gone.
+
+    Args:
+        rows: The samples.
+        folder: See :class:`Spool`.
+        root: The source, for errors.
+        inputs: Its files.
+        names: What it calls its classes, where it says so; by then all rows must be of this kind.
+        classes: Names in the order of labels, where the user gave them.
+
+    Raises:
+        SourceError: There is nothing, or a label is none of the classes.
+        DestinationError: The copy cannot be written.
+    """
+    spool = Spool(folder)
+    builder = Builder(root, inputs, spool, names)
+    for row in rows:
+        if isinstance(row.image, str):
+            builder.add(row.name, row.image, None)
+            continue
+        further = {name: spool.put(value) for name, value in row.further.items()}
+        builder.add(row.name, spool.put(row.image), row.label, further, head=row.image)
+    return builder.listing(classes)
+
+
+def room_for(path: str | os.PathLike[str]) -> Path:
+    """Where a copy lies while something is packed to a path: on the same disk."""
+    return Path(os.path.realpath(path)).parent

@@ -1,0 +1,1 @@
+"""Tar shards: reading and writing."""

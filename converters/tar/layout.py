@@ -1,0 +1,189 @@
+"""What every byte of a shard must be, by the catalog: headers to the bit, content by its CRC32C."""
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from fastdata.converters.tar.format import END, member_header, padding
+from fastdata.dataset.catalog.format import ABSENT, FORMAT_MASK
+from fastdata.dataset.catalog.reader import Catalog
+from fastdata.errors import CatalogError
+from fastdata.images.probe import EXTENSIONS, FORMATS
+from fastdata.system.checksum import crc32c
+
+_ROWS = 1024  # looked up at once
+_SPACE = re.compile(rb"[\t\n\v\f\r ]")
+
+
+class Content(NamedTuple):
+    """Bytes of one member of a sample that the catalog knows.
+
+    Attributes:
+        extension: Of the member.
+        field: Name of the field; None for the image.
+        offset: Within the shard.
+        size: In bytes.
+        crc: Their CRC32C.
+    """
+
+    extension: str
+    field: str | None
+    offset: int
+    size: int
+    crc: int
+
+    def matches(self, data: bytes) -> bool:
+        """Whether these are the bytes."""
+        return len(data) == self.size and crc32c(data) == self.crc
+
+
+class Entry(NamedTuple):
+    """A sample as the catalog describes it.
+
+    Attributes:
+        number: Its id.
+        key: Its key.
+        name: Its original path.
+        label: Its label.
+        contents: The image, then the fields that it has, in the order of their offsets.
+    """
+
+    number: int
+    key: str
+    name: str
+    label: int
+    contents: tuple[Content, ...]
+
+
+class Piece(NamedTuple):
+    """Consecutive bytes of a shard: known to the bit, or by their checksum.
+
+    Attributes:
+        offset: Within the shard.
+        known: The bytes; None where ``content`` describes them.
+        content: What they are; None where ``known`` holds them.
+    """
+
+    offset: int
+    known: bytes | None
+    content: Content | None
+
+
+def entries(catalog: Catalog, first: int, count: int) -> Iterator[Entry]:
+    """Yield the samples with the ids from ``first`` on.
+
+    Raises:
+        CatalogError: The catalog is damaged.
+    """
+    for start in range(first, first + count, _ROWS):
+        ids = np.arange(start, min(start + _ROWS, first + count))
+        rows = catalog.rows(ids)
+        texts = zip(catalog.keys(ids), catalog.names(ids), strict=True)
+        fields = {name: catalog.field(name, ids).tolist() for name in catalog.field_names}
+        for place, ((key, name), row) in enumerate(zip(texts, rows.tolist(), strict=True)):
+            offset, length, crc, _, label, _, _, flags, _ = row
+            code = flags & FORMAT_MASK
+            if code >= len(FORMATS):
+                raise CatalogError(f"sample {key!r}: unknown format {code}")
+            image = Content(EXTENSIONS.get(FORMATS[code], ""), None, offset, length, crc)
+            further = sorted(
+                (Content(field, field, *column[place]) for field, column in fields.items()),
+                key=lambda content: content.offset,
+            )
+            present = tuple(content for content in further if content.offset != ABSENT)
+            yield Entry(start + place, key, name, label, (image, *present))
+
+
+def pieces(entry: Entry, start: int) -> list[Piece] | None:
+    """All bytes of a sample in a shard that fastdata writes, from the first header on.
+
+    Args:
+        entry: The sample.
+        start: Where its first header lies.
+
+    Returns:
+        The pieces end to end; None where the shard is laid out in another way.
+    """
+    image, *further = entry.contents
+    label = b"%d" % entry.label
+    members: list[tuple[str, int, bytes | Content]] = [
+        (image.extension, image.size, image),
+        ("cls", len(label), label),
+        *((content.extension, content.size, content) for content in further),
+    ]
+    key = os.fsencode(entry.key)
+    found: list[Piece] = []
+    at = start
+    for extension, size, what in members:
+        header = member_header(key + b"." + os.fsencode(extension), size)
+        found.append(Piece(at, header, None))
+        at += len(header)
+        if isinstance(what, Content):
+            if what.offset != at:
+                return None
+            found.append(Piece(at, None, what))
+        else:
+            found.append(Piece(at, what, None))
+        found.append(Piece(at + size, padding(size), None))
+        at += size + len(padding(size))
+    return found
+
+
+def end_of(found: list[Piece]) -> int:
+    """Where the last of some pieces ends."""
+    last = found[-1]
+    return last.offset + len(last.known or b"")
+
+
+def tail(at: int) -> Piece:
+    """The blocks that end a shard."""
+    return Piece(at, END, None)
+
+
+def index_file(lines: list[bytes]) -> bytes:
+    """The index that DALI's reader takes, of a shard with these samples."""
+    return b"v1.2 %d\n%b\n" % (len(lines), b"\n".join(lines))
+
+
+def index_line(members: list[tuple[bytes, int, int, bytes]]) -> bytes:
+    """A sample's line in the index.
+
+    Args:
+        members: Extension, offset, size and name of each.
+    """
+    # DALI splits the line at white space and takes the name for its messages only.
+    return b" ".join(
+        b"%b %d %d %b" % (_SPACE.sub(b"_", extension), offset, size, _SPACE.sub(b"_", name))
+        for extension, offset, size, name in members
+    )
+
+
+def index_of(samples: Iterable[Entry]) -> bytes | None:
+    """The index of a shard that fastdata laid out, from the catalog; None for another layout."""
+    lines = []
+    at = 0
+    for entry in samples:
+        found = pieces(entry, at)
+        if found is None:
+            return None
+        key = os.fsencode(entry.key)
+        image, *further = entry.contents
+        label = found[4]  # behind header, image, padding and the label's own header
+        members = [
+            (image.extension, image.offset, image.size),
+            ("cls", label.offset, len(label.known or b"")),
+            *((content.extension, content.offset, content.size) for content in further),
+        ]
+        lines.append(
+            index_line(
+                [
+                    (os.fsencode(ending), offset, size, key + b"." + os.fsencode(ending))
+                    for ending, offset, size in members
+                ]
+            )
+        )
+        at = end_of(found)
+    return index_file(lines)

@@ -1,0 +1,103 @@
+"""Samples in a tar by WebDataset's rule: members that follow each other and share a key."""
+
+import os
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from fastdata.converters.tar.parse import Member, read_members
+from fastdata.errors import DecodeError, ShardError
+from fastdata.images.probe import probe
+
+CLASSES = 1_000_000  # labels lie below; more of them are no classes
+
+_NAME = re.compile(rb"((?:.*/|)[^.]+)[.]([^/]*)", re.DOTALL)
+_META = re.compile(rb"__[^/]*__($|/)")
+_LABEL = re.compile(rb"\s*(-1|\d{1,6})\s*")
+_MOST = 0xFFFFFFFF  # bytes of one member
+_HEAD = 16
+
+
+class Group(NamedTuple):
+    """The members of a sample.
+
+    Attributes:
+        key: What their names share.
+        members: Extension, lower case, and member, in the order of the tar.
+    """
+
+    key: bytes
+    members: dict[str, Member]
+
+    def image(self, fd: int) -> str | None:
+        """Extension of the member that is the image: the first that is one by its content."""
+        found = [
+            extension
+            for extension, member in self.members.items()
+            if _begins_as_image(os.pread(fd, min(_HEAD, member.size), member.offset))
+        ]
+        if len(found) > 1:  # a text that begins with "BM" is no BMP
+            return next((name for name in found if self._is_image(fd, name)), found[0])
+        return found[0] if found else None
+
+    def _is_image(self, fd: int, extension: str) -> bool:
+        member = self.members[extension]
+        try:
+            probe(os.pread(fd, member.size, member.offset))
+        except DecodeError:
+            return False
+        return True
+
+    def label(self, fd: int) -> int | None:
+        """What ``.cls`` holds; None where there is none, or it is no number of a class."""
+        member = self.members.get("cls")
+        if member is None or member.size > _HEAD:
+            return None
+        match = _LABEL.fullmatch(os.pread(fd, member.size, member.offset))
+        return int(match[1]) if match else None
+
+
+def read_groups(fd: int, where: str) -> Iterator[Group]:
+    """Yield the samples of a tar; nothing but headers is read.
+
+    Members that webdataset passes over are passed over: names without an extension, hidden ones,
+    and metadata under ``__NAME__``.
+
+    Raises:
+        ShardError: As :func:`read_members`; or a sample has two members of one extension, or its
+            members do not follow each other; or one of them is over 4 GiB.
+    """
+    seen: set[bytes] = set()
+    group: Group | None = None
+    for member in read_members(fd, where):
+        match = _NAME.fullmatch(member.name)
+        if match is None or _META.match(member.name):
+            continue
+        key, extension = match[1], os.fsdecode(match[2]).lower()
+        if member.size > _MOST:
+            raise _error(where, member, "over 4 GiB")
+        if group is not None and group.key == key:
+            if extension in group.members:
+                raise _error(where, member, "the sample has two members of this extension")
+            group.members[extension] = member
+            continue
+        if key in seen:
+            raise _error(where, member, "the members of this sample do not follow each other")
+        seen.add(key)
+        if group is not None:
+            yield group
+        group = Group(key, {extension: member})
+    if group is not None:
+        yield group
+
+
+def _begins_as_image(head: bytes) -> bool:
+    try:
+        probe(head)
+    except DecodeError as error:
+        return not str(error).startswith("not an image")
+    return True
+
+
+def _error(where: str, member: Member, text: str) -> ShardError:
+    return ShardError(f"{where}: at byte {member.start}: {os.fsdecode(member.name)!r}: {text}")

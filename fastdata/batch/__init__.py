@@ -1,0 +1,1 @@
+"""From encoded bytes to batches of pixels in host memory."""

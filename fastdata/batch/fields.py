@@ -1,0 +1,174 @@
+"""What else belongs to a batch, read beside its images: fields as bytes, and masks cut alike."""
+
+from collections.abc import Collection
+
+import numpy as np
+
+from fastdata.batch.fill import Work
+from fastdata.batch.native import Failures
+from fastdata.batch.source import Source
+from fastdata.batch.targets import Mask, crop_mask, decode_mask
+from fastdata.errors import DecodeError, OptionError
+from fastdata.images.limits import MAX_PIXELS
+from fastdata.plan.crop import Crop, CropPlan
+from fastdata.system.threads import Task, Threads, ended
+
+_AT_ONCE = 4  # parts that a batch is read in
+
+
+class FieldReader:
+    """Reads the fields of batches on threads of its own."""
+
+    def __init__(
+        self,
+        source: Source,
+        crop: Crop,
+        *,
+        flip: float,
+        seed: int,
+        names: Collection[str],
+        mask: str | None,
+        threads: int,
+        max_pixels: int = MAX_PIXELS,
+    ) -> None:
+        """Prepare; threads start when they are first needed.
+
+        Args:
+            source: Where fields are read.
+            crop: What is cut out of each image, and so of its mask.
+            flip: Probability of a horizontal flip.
+            seed: Keys the crops.
+            names: Fields to hand out as bytes.
+            mask: Field that holds a mask as an image, or None.
+            threads: Threads.
+            max_pixels: Refuse larger masks.
+
+        Raises:
+            OptionError: The data set has no such field.
+        """
+        wanted = {*names, *(() if mask is None else (mask,))}
+        if missing := wanted - set(source.field_names):
+            has = ", ".join(source.field_names) or "none"
+            raise OptionError(
+                f"{source.path} has no field {', '.join(sorted(missing))}; it has {has}; "
+                "fastdata pack --fields takes files of the same stem along"
+            )
+        self._source = source
+        self._crop = crop
+        self._flip = flip
+        self._seed = seed
+        self._names = names
+        self._mask = mask
+        self._wanted = wanted
+        self._max_pixels = max_pixels
+        self._threads = Threads(threads, "fastdata-fields")
+
+    def submit(self, work: Work, count: int, masks: Mask | None) -> "Fields":
+        """Begin to read the fields of a batch; returns at once.
+
+        Args:
+            work: What belongs into it, V views of N samples.
+            count: N; fields are those of the first view.
+            masks: (V * N, h, w), or None without masks.
+        """
+        rows = self._source.rows(work.ids)
+        sizes = np.stack([rows["width"], rows["height"]], axis=1).astype(np.int64)
+        plan = self._crop.plan(sizes, work.keys, seed=self._seed, epoch=work.epoch, flip=self._flip)
+        fields = Fields(plan, {name: [None] * count for name in self._names})
+        step = -(-len(work.ids) // _AT_ONCE)
+        for first in range(0, len(work.ids), step):
+            places = range(first, min(first + step, len(work.ids)))
+            fields.futures.append(
+                self._threads.submit(self._read, work, places, fields, count, masks)
+            )
+        return fields
+
+    def close(self) -> None:
+        """End the threads; fields under way are finished first."""
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+    def _read(
+        self, work: Work, places: range, fields: "Fields", count: int, masks: Mask | None
+    ) -> Failures:
+        failures: Failures = {}
+        for place in places:
+            if fields.cancelled:
+                break
+            try:
+                self._read_one(work, place, fields, count, masks)
+            except Exception as error:  # noqa: BLE001 - it travels to whoever waits
+                failures[place] = error
+        return failures
+
+    def _read_one(
+        self, work: Work, place: int, fields: "Fields", count: int, masks: Mask | None
+    ) -> None:
+        names = self._wanted if place < count else self._wanted & {self._mask}
+        found = self._source.read_fields(int(work.ids[place]), names)
+        if place < count:
+            for name, column in fields.columns.items():
+                column[place] = found.get(name)
+        if masks is None or self._mask is None:
+            return
+        try:
+            mask = decode_mask(found.get(self._mask, b""), max_pixels=self._max_pixels)
+            crop_mask(mask, fields.crops, place, masks[place])
+        except DecodeError as error:
+            (key,) = self._source.keys(work.ids[place : place + 1])
+            what = f"sample {key!r}, field {self._mask!r}"
+            raise DecodeError(f"{self._source.path}: {what}: {error}") from error
+
+
+class Fields:
+    """Fields of a batch on their way; a :class:`fastdata.batch.fill.Part`.
+
+    Attributes:
+        crops: Crops of all V * N images.
+        columns: By name, the field of each of the N samples; None where a sample has none.
+        futures: What is under way.
+        cancelled: Whether the batch is of no use any more.
+    """
+
+    def __init__(self, crops: CropPlan, columns: dict[str, list[bytes | None]]) -> None:
+        """Use :meth:`FieldReader.submit`."""
+        self.crops = crops
+        self.columns = columns
+        self.futures: list[Task[Failures]] = []
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        """Start no further sample."""
+        self.cancelled = True
+        for future in self.futures:
+            future.cancel()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until nothing touches the masks any more; False if that takes longer."""
+        return ended(self.futures, seconds)
+
+    def failures(self) -> Failures:
+        """What went wrong, by place, once :meth:`wait` was true."""
+        return {
+            place: error
+            for future in self.futures
+            if not future.cancelled()
+            for place, error in future.result().items()
+        }
+
+    def replace(self, place: int, views: int, one: "Fields") -> None:
+        """Take over the fields of a substitute.
+
+        Args:
+            place: Of the image in the batch.
+            views: Views V of each sample.
+            one: The substitute's.
+        """
+        for whole, single in zip(_tables(self.crops), _tables(one.crops), strict=True):
+            whole[place] = single[0]
+        if place < len(self.crops.flip) // views:
+            for name, column in self.columns.items():
+                column[place] = one.columns[name][0]
+
+
+def _tables(plan: CropPlan) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.generic]], ...]:
+    return plan.size, plan.source, plan.scaled, plan.cut, plan.flip

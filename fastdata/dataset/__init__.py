@@ -1,0 +1,1 @@
+"""The files of a packed data set: catalog, manifest, LMDB."""

@@ -1,0 +1,1 @@
+"""Batches on their way to a device, and what is computed there."""

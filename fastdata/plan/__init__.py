@@ -1,0 +1,1 @@
+"""Which samples come when, and what is cropped of them: pure functions."""

@@ -1,0 +1,1 @@
+"""Threads, memory, cores and files: what the operating system gives."""

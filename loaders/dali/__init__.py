@@ -1,0 +1,1 @@
+"""The optional pipeline of NVIDIA DALI."""

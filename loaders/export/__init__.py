@@ -1,0 +1,1 @@
+"""Packed data sets back into files."""

@@ -1,0 +1,1 @@
+"""Samples out of tar shards, LMDB files and folders."""
