@@ -43,8 +43,7 @@ def main(folder: Path) -> None:
     seeds["standard tables"] = jpegs.without_huffman_tables(seeds["4:2:0 restart 5"])
     core = native.load()
     for kind in TRANSCODED if core is not None else ():
-        limits = JpegLimits()
-        seeds[f"{kind} in runs"], *_ = core.transcode_jpeg(seeds[kind], 8, limits)
+        seeds[f"{kind} in runs"], *_ = core.transcode_jpeg(seeds[kind], 8, JpegLimits())
     folder.mkdir(parents=True, exist_ok=True)
     for kind, data in seeds.items():
         (folder / f"{re.sub('[^a-z0-9]+', '-', kind.replace(':', ''))}.jpg").write_bytes(data)

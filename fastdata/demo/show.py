@@ -10,6 +10,7 @@ from rich.table import Table
 from fastdata import report
 from fastdata.converters.pack import PackReport
 from fastdata.demo.results import DemoReport
+from fastdata.report.training import training_sections, training_tiles
 from fastdata.system import resources
 from fastdata.train.render import accuracy, accuracy_name
 
@@ -37,7 +38,7 @@ def page(done: DemoReport, sheet: str) -> str:
     trained = done.training
     fastest = max(done.loading, key=lambda item: item.images_per_second)
     tiles = [
-        *report.training_tiles(trained),
+        *training_tiles(trained),
         report.Tile(
             f"{fastest.images_per_second:,.0f}",
             "images/s in loading",
@@ -49,7 +50,7 @@ def page(done: DemoReport, sheet: str) -> str:
         f"ways, and {trained.model} trained on them from scratch for {len(trained.epochs)} epochs, "
         f"in {done.seconds:.0f} seconds."
     )
-    sections = [_loading_section(done), *report.training_sections(trained)]
+    sections = [_loading_section(done), *training_sections(trained)]
     shown = report.Section(
         "What the network sees",
         "The first random crops of the first epoch, with class and key, at "

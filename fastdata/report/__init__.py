@@ -12,7 +12,6 @@ from fastdata.report.page import (
     table,
     write_page,
 )
-from fastdata.report.training import training_sections, training_tiles
 
 __all__ = [
     "Section",
@@ -26,7 +25,5 @@ __all__ = [
     "rounds_chart",
     "row",
     "table",
-    "training_sections",
-    "training_tiles",
     "write_page",
 ]

@@ -14,7 +14,7 @@ import torch
 from fastdata.batch.batch import Batch
 from fastdata.system.threads import start
 from fastdata.train import ranks
-from fastdata.train.meter import now
+from fastdata.train.meter import Clock, now
 from fastdata.train.results import Ceiling, Round
 from fastdata.train.step import TrainStep
 
@@ -35,6 +35,7 @@ def measure_ceiling(
     spinning: bool = False,
     beside: AbstractContextManager[object] | None = None,
     progress: Callable[[int], None] = lambda _: None,
+    clock: Clock = time,
 ) -> Ceiling:
     """Measure real and resident speed in turn; the training state is as before afterwards.
 
@@ -56,16 +57,17 @@ def measure_ceiling(
         beside: Entered for the timed steps on real data alone; what it measures is not diluted by
             the others, in which the device is always busy.
         progress: Called after each round with the number done.
+        clock: What tells the time; steps on CUDA are waited for before it is read.
     """
     with closing(_endless(loader)) as batches, step.preserved():
         first = next(batches)
         kept = first.images.clone(), first.labels.clone()
-        resident = _Feed(itertools.repeat(kept))
-        real = _Feed((batch.images, batch.labels) for batch in batches)
+        resident = _Feed(itertools.repeat(kept), clock)
+        real = _Feed(((batch.images, batch.labels) for batch in batches), clock)
 
         def spin(lead_in: int, steps: int) -> _Run:
             with _spinning(batches, step.device) as take:
-                return _run(step, _Feed(_beside(kept, take)), lead_in, steps)
+                return _run(step, _Feed(_beside(kept, take), clock), lead_in, steps)
 
         runs: list[Callable[[int, int], _Run]]
         runs = [partial(_run, step, real, beside=beside), partial(_run, step, resident)]
@@ -117,18 +119,19 @@ class _Run(NamedTuple):
 class _Feed:
     """Batches for steps, and the time that getting them takes the thread that makes the steps."""
 
-    def __init__(self, pairs: Iterator[Pair]) -> None:
+    def __init__(self, pairs: Iterator[Pair], clock: Clock) -> None:
         self._pairs = pairs
+        self.clock = clock
         self.seconds = self.thread_seconds = 0.0
 
     def __iter__(self) -> Iterator[Pair]:
         return self
 
     def __next__(self) -> Pair:
-        began, cpu = time.perf_counter(), time.thread_time()
+        began, cpu = self.clock.perf_counter(), self.clock.thread_time()
         pair = next(self._pairs)
-        self.thread_seconds += time.thread_time() - cpu
-        self.seconds += time.perf_counter() - began
+        self.thread_seconds += self.clock.thread_time() - cpu
+        self.seconds += self.clock.perf_counter() - began
         return pair
 
 
@@ -147,7 +150,7 @@ def _run(
     count = 0
     gaps = _Gaps(step.device) if step.device.type == "cuda" else None
     with beside or nullcontext():
-        began = now(step.device)
+        began = now(step.device, feed.clock)
         for images, labels in itertools.islice(feed, steps):
             if gaps is not None:
                 gaps.batch_is_there()
@@ -155,7 +158,7 @@ def _run(
             if gaps is not None:
                 gaps.step_is_over()
             count += len(labels)
-        seconds = now(step.device) - began
+        seconds = now(step.device, feed.clock) - began
     waited = None if gaps is None else gaps.seconds()
     return _Run(count, seconds, feed.seconds, feed.thread_seconds, waited)
 

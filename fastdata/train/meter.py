@@ -7,7 +7,7 @@ import threading
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import torch
 
@@ -62,11 +62,21 @@ class PassMeter:
         self._sums.copy_(sums)
 
 
-def now(device: torch.device) -> float:
+class Clock(Protocol):
+    """Seconds that have passed, and those that the calling thread computed: ``time`` is one."""
+
+    def perf_counter(self) -> float:
+        """Seconds since some moment."""
+
+    def thread_time(self) -> float:
+        """CPU seconds of the calling thread."""
+
+
+def now(device: torch.device, clock: Clock = time) -> float:
     """Seconds on a steady clock, once the device has done all that it was given."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    return time.perf_counter()
+    return clock.perf_counter()
 
 
 class UtilizationSampler:

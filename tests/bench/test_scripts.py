@@ -1,15 +1,13 @@
-"""The benchmarks run, and say what they could not run. No figure is looked at."""
+"""The benchmarks run, and say what they could not run. No figure is looked at.
 
-import ast
-import inspect
+Most of them take seconds of several processes that import torch, and are left to `make check`.
+"""
+
 import json
-import operator
-import re
 import shutil
+import statistics
 import subprocess
 import sys
-import textwrap
-import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,12 +15,10 @@ from typing import Any
 import pytest
 from places import ROOT
 
-import fastdata
 from fastdata import photos
 
 _BENCH = ROOT / "bench"
 
-# each benchmark starts several processes that import torch
 pytestmark = pytest.mark.timeout(600)
 
 
@@ -34,6 +30,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.check
 def test_decode_measures_each_decoder(pictures: Path, tmp_path: Path) -> None:
     """Each decoder gets a rate for each round, and pixels near Pillow's, of resized images."""
     pytest.importorskip("PIL")
@@ -49,6 +46,7 @@ def test_decode_measures_each_decoder(pictures: Path, tmp_path: Path) -> None:
     assert 1000 * result["settings"]["kilobytes_per_image"] < sum(sizes) / len(sizes)
 
 
+@pytest.mark.check
 def test_loaders_measures_or_leaves_out_with_a_reason(pictures: Path, tmp_path: Path) -> None:
     """A loader that is absent, or stops with an error, hides neither itself nor the others."""
     names = ["torchvision-v2", "spdl", "streaming", "fastdata-tar", "fastdata-lmdb"]
@@ -90,6 +88,7 @@ def test_scale_measures_each_size(tmp_path: Path) -> None:
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.check
 def test_damage_never_passes_in_silence() -> None:
     """Whatever is broken, ours says so or gives what was packed; it does not crash either."""
     result = _json("damage.py", "--cases", "1", "--json")
@@ -107,6 +106,7 @@ def test_exactness_compares_loaders() -> None:
     assert result["fastdata"]["order with 1 and with 2 workers"] == "the same"
 
 
+@pytest.mark.check
 def test_gpu_measures_each_case(tmp_path: Path) -> None:
     """Without a GPU it shows on the CPU that it runs; saved rows make one table again."""
     pytest.importorskip("torchvision")
@@ -114,15 +114,59 @@ def test_gpu_measures_each_case(tmp_path: Path) -> None:
     result = _json("gpu.py", "--quick", "--cache", str(tmp_path), "--save", str(saved))
 
     assert [row["short_side"] for row in result["rows"]] == [None, 64]
-    assert all(len(row["found"]["ceiling"]["rounds"]) == 5 for row in result["rows"])
+    for row in result["rows"]:
+        ceiling = row["found"]["ceiling"]
+        shares = [found["real"] / found["resident"] for found in ceiling["rounds"]]
+        assert len(shares) == 5
+        assert ceiling["share"] == statistics.median(shares)
     assert str(tmp_path) not in json.dumps(result)
     assert json.loads(saved.read_text()) == result
 
-    parts = []
-    for number, row in enumerate(result["rows"]):
-        parts.append(tmp_path / f"{number}.json")
-        parts[-1].write_text(json.dumps({**result, "rows": [row]}))
-    assert _json("gpu.py", "--merge", *map(str, parts)) == result
+
+def test_rows_of_gpus_make_one_table_where_they_may(tmp_path: Path) -> None:
+    """Rows that were measured one by one are put together; another machine's are refused."""
+    figures = {"gpu_utilization": 0.9, "sm_activity": None, "tensor_activity": None}
+    ceiling = {"real_images_per_second": 990.0, "resident_images_per_second": 1000.0}
+    ceiling |= dict.fromkeys(("share", "spinning_share", "device_wait_share", "loader_share"), 0.9)
+    found = {**figures, "cpu_share": 0.5, "ceiling": ceiling}
+    rows = [
+        {"model": model, "batch_size": 256, "short_side": None, "found": found}
+        for model in ("resnet50", "vit_b_16")
+    ]
+    result = {"benchmark": "gpu", "settings": {"images": 9}, "versions": {"fastdata": "1"}}
+    result["machine"] = {"cpu": "a CPU", "load": 0.1}
+    paths = [tmp_path / f"{number}.json" for number in range(3)]
+    for path, row in zip(paths, reversed(rows), strict=False):
+        path.write_text(json.dumps({**result, "rows": [row]}))
+    paths[2].write_text(json.dumps({**result, "rows": rows, "machine": {"cpu": "another"}}))
+
+    merged = _json("gpu.py", "--merge", *map(str, paths[:2]))
+    refused = _script("gpu.py", "--merge", *map(str, paths))
+
+    assert merged == {**result, "rows": rows}
+    assert refused.returncode == 1
+    assert f"{paths[2]}: another machine than {paths[0]}" in refused.stderr
+
+
+@pytest.mark.check
+def test_dali_measures_each_way(pictures: Path, tmp_path: Path) -> None:
+    """The runs of a crop are fewer bytes than the image, whichever reader cuts them out."""
+    pytest.importorskip("nvidia.dali")
+    result = _run("dali.py", pictures, tmp_path)
+
+    rows = {row["name"]: row for row in result["rows"]}
+    assert all(len(row["rounds"]) == 2 for row in rows.values())
+    assert rows["dali-cut"]["kB"] < rows["dali"]["kB"]
+
+
+@pytest.mark.check
+def test_webdataset_decoder_measures_each_way(pictures: Path, tmp_path: Path) -> None:
+    """Each way to decode in a pipeline is measured, or left out with a reason."""
+    result = _run("webdataset_decoder.py", pictures, tmp_path)
+
+    rows = result["rows"]
+    assert [row["name"] for row in rows][-2:] == ["fastdata", "fastdata-runs"]
+    assert all("left_out" in row or row["images_per_s"]["median"] > 0 for row in rows)
 
 
 def test_an_unknown_row_is_refused(pictures: Path, tmp_path: Path) -> None:
@@ -131,134 +175,6 @@ def test_an_unknown_row_is_refused(pictures: Path, tmp_path: Path) -> None:
 
     assert done.returncode == 2
     assert "torchvision-pil" in done.stderr
-
-
-def test_published_tables_say_what_was_measured() -> None:
-    """The tables in the README and in docs/ are those that the results in the repository make."""
-    done = _compare("--check")
-
-    assert done.returncode == 0, done.stderr
-
-
-def test_compare_writes_what_the_results_say(tmp_path: Path) -> None:
-    """A page gets each loader's median of each result, and a dash where it was not measured."""
-    page = _page(tmp_path, "figures")
-    _result(tmp_path / "large.json", kilobytes=100, medians={"dali": 1234.5, "fastdata-tar": 4000})
-    _result(tmp_path / "small.json", kilobytes=20, medians={"fastdata-tar": 9000})
-
-    done = _compare(str(page), "--results", str(tmp_path))
-
-    text = page.read_text()
-    assert done.returncode == 0, done.stderr
-    assert "| DALI, on the CPU | 1,234 | – |" in text  # noqa: RUF001 - the dash of the tables
-    assert "| **fastdata**, tar shards | 4,000 | 9,000 |" in text
-    assert text.startswith("before\n")
-    assert text.endswith("\nbehind\n")
-
-
-def test_machines_have_tables_of_their_own(tmp_path: Path) -> None:
-    """Results of different machines or settings are never put side by side in one table."""
-    page = _page(tmp_path, "figures")
-    _result(tmp_path / "a.json", kilobytes=100, medians={"dali": 1000}, threads=2)
-    _result(tmp_path / "b.json", kilobytes=100, medians={"dali": 7000}, threads=16)
-
-    _compare(str(page), "--results", str(tmp_path))
-
-    assert page.read_text().count("| loader |") == 2
-
-
-def test_check_notices_another_figure(tmp_path: Path) -> None:
-    """A table that is not what the results say is exit code 1, is named, and stays as it is."""
-    page = _page(tmp_path, "figures")
-    _result(tmp_path / "a.json", kilobytes=100, medians={"dali": 1000})
-    written = _compare(str(page), "--results", str(tmp_path))
-    same = _compare(str(page), "--results", str(tmp_path), "--check")
-    text = page.read_text()
-    _result(tmp_path / "a.json", kilobytes=100, medians={"dali": 1100})
-
-    differs = _compare(str(page), "--results", str(tmp_path), "--check")
-
-    assert (written.returncode, same.returncode, differs.returncode) == (0, 0, 1)
-    assert "1,100" in differs.stderr
-    assert str(page) in differs.stderr
-    assert page.read_text() == text
-
-
-@pytest.mark.parametrize(
-    ("place", "result", "message"),
-    [
-        ("figures", "{}", "is no result of a benchmark"),
-        ("figure", None, "no table figure among figures"),
-        ("", None, "has no line"),
-    ],
-)
-def test_compare_refuses(tmp_path: Path, place: str, result: str | None, message: str) -> None:
-    """A page without a place, an unknown table and a file that is no result are one clear error."""
-    page = _page(tmp_path, place)
-    if result is not None:
-        (tmp_path / "a.json").write_text(result)
-
-    done = _compare(str(page), "--results", str(tmp_path))
-
-    assert done.returncode == 1
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_each_feature_is_answered_for_each_loader() -> None:
-    """No cell is missing, and those of the short table begin with yes, partly or no."""
-    features = tomllib.loads((_BENCH / "features.toml").read_text())
-
-    for feature in features["features"]:
-        cells = {tool: feature[tool] for tool in features["tools"]}
-        assert feature.keys() - cells.keys() <= {"name", "short"}
-        if feature.get("short", True):
-            first = {cell.partition(":")[0] for cell in cells.values()}
-            assert first <= {"yes", "partly", "no"}, feature["name"]
-
-
-def test_migration_notes_use_what_there_is() -> None:
-    """Each fastdata call in docs/migrate.md has a name and keywords that fastdata has."""
-    page = (_BENCH.parent / "docs" / "migrate.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    trees = [ast.parse(textwrap.dedent(block)) for block in blocks]
-    calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    ours = [call for call in calls if ast.unparse(call.func).startswith("fd.")]
-
-    assert len(ours) > 10
-    for call in ours:
-        function = operator.attrgetter(ast.unparse(call.func).removeprefix("fd."))(fastdata)
-        keywords: dict[str, Any] = {str(keyword.arg): None for keyword in call.keywords}
-        inspect.signature(function).bind(*call.args, **keywords)
-
-
-def _page(folder: Path, place: str) -> Path:
-    """A page with one place for a table."""
-    page = folder / "page.md"
-    page.write_text(f"before\n<!-- bench/compare.py: {place} -->\n<!-- end -->\nbehind\n")
-    return page
-
-
-def _result(path: Path, *, kilobytes: float, medians: dict[str, float], threads: int = 2) -> None:
-    """A file as ``loaders.py --save`` writes it."""
-    rates = {name: {"median": rate, "low": rate, "high": rate} for name, rate in medians.items()}
-    settings = {"source": "pictures", "kilobytes_per_image": kilobytes, "short_side": None}
-    settings |= {"threads": threads, "size": 224, "batch": 64, "rounds": 5}
-    result = {
-        "benchmark": "loaders",
-        "settings": settings,
-        "machine": {"cpu": "a CPU", "cores": 2},
-        "versions": {"fastdata": "0.1.0"},
-        "rows": [
-            {"name": name, "about": name, "images_per_s": rate} for name, rate in rates.items()
-        ],
-    }
-    path.write_text(json.dumps(result))
-
-
-def _compare(*options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(_BENCH / "compare.py"), *options]
-    return subprocess.run(command, capture_output=True, check=False, text=True)
 
 
 def _run(script: str, folder: Path, tmp_path: Path, *options: str) -> dict[str, Any]:
@@ -275,11 +191,15 @@ def _run(script: str, folder: Path, tmp_path: Path, *options: str) -> dict[str, 
 
 def _json(script: str, *options: str) -> dict[str, Any]:
     """The JSON line of a script that needs no pictures."""
-    command = [sys.executable, str(_BENCH / script), *options]
-    done = subprocess.run(command, capture_output=True, check=False, text=True)
+    done = _script(script, *options)
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
+
+
+def _script(script: str, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(_BENCH / script), *options]
+    return subprocess.run(command, capture_output=True, check=False, text=True)
 
 
 def _process(

@@ -1,21 +1,53 @@
 """The command line as a user meets it: exit codes, messages, JSON."""
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import tarfile
+import warnings
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 import fastdata
+from fastdata.cli import commands
 
 
-def _run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+class _Done(NamedTuple):
+    """What a command left behind, as of a process."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def _run(*arguments: str | Path) -> _Done:
+    """Run a command in this process: starting one for each takes far longer than the command."""
+    given = ["fastdata", *map(str, arguments)]
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        warnings.catch_warnings(),
+        redirect_stdout(io.StringIO()) as stdout,
+        redirect_stderr(io.StringIO()) as stderr,
+    ):
+        patch.setattr(sys, "argv", given)
+        try:
+            code = commands.run()
+        except SystemExit as end:  # of usage errors
+            code = int(end.code or 0)
+    return _Done(code, stdout.getvalue(), stderr.getvalue())
+
+
+def _start(*arguments: str | Path) -> _Done:
+    """Run a command as a process of its own."""
     command = [sys.executable, "-P", "-m", "fastdata", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    return _Done(done.returncode, done.stdout, done.stderr)
 
 
 def _refused(code: int, *arguments: str | Path) -> str:
@@ -88,6 +120,22 @@ def test_path_that_cannot_be_made_is_2(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     assert f"{tmp_path / 'file'}: File exists" in _refused(2, "demo", tmp_path / "file")
+
+
+def test_exit_codes_are_those_of_the_process(folder: Path, tmp_path: Path) -> None:
+    """A shell sees 0 of what was done, 1 of damage and 2 of bad input, each with its message."""
+    fastdata.pack(folder, tmp_path / "set")
+    done = _start("info", tmp_path / "set", "--json")
+    (tmp_path / "set/dataset.json").write_bytes(b"{}")
+    damaged = _start("info", tmp_path / "set")
+    missing = _start("info", tmp_path / "nowhere")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["samples"] == 23
+    for code, name, found in [(1, "dataset.json", damaged), (2, "nowhere", missing)]:
+        assert (found.returncode, found.stdout) == (code, "")
+        assert name in found.stderr
+        assert "Traceback" not in found.stderr
 
 
 def test_damage_is_1(folder: Path, tmp_path: Path) -> None:
@@ -264,7 +312,7 @@ def test_lists_and_fields(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("argument", ["--help", "--version"])
 def test_help_and_version(argument: str) -> None:
     """Help lists the commands, and the version is the package's."""
-    done = _run(argument)
+    done = _start(argument)
 
     assert done.returncode == 0
     assert ("pack" if argument == "--help" else fastdata.__version__) in done.stdout

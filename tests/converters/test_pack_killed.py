@@ -1,7 +1,7 @@
 """A pack may end at any moment: what is there is whole, and the next one ends as if never stopped.
 
 Each pack that is to end runs in a child forked from a process of one thread, and ends at its n-th
-call that changes the disk, for each n there is.
+call that changes the disk, for every seventh n there is or, in the long tests, for each.
 """
 
 import random
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from packing import KINDS, originals, twenty
 from places import HELPERS
+from strides import EVERY
 
 from fastdata.converters.pack import pack
 
@@ -25,7 +26,7 @@ from faults import Kill, PowerCut, install
 from packing import content
 from fastdata.converters.pack import pack
 
-source, work, name, fault, size, old, first = sys.argv[2:]
+source, work, name, fault, size, old, first, step = sys.argv[2:]
 fault = {"kill": Kill, "power": PowerCut}[fault]
 options = {"shard_size": int(size), "overwrite": bool(old)}
 work = Path(work)
@@ -61,10 +62,10 @@ def check_what_is_there():
         whole = expected if there["dataset.json"] == expected["dataset.json"] else before
         assert whole.items() <= there.items()
 
-at = 0
+at = 1 - int(step)
 ends = resumed = 0
 while True:
-    at += 1
+    at += int(step)
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir()
     if old:
@@ -92,49 +93,56 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ended(
-    source: Path, work: Path, name: str, fault: str, *, old: str = "", first: str = ""
+    source: Path, work: Path, name: str, fault: str, step: int, *, old: str = "", first: str = ""
 ) -> tuple[int, int]:
     """Number of calls that packs were ended at, and of packs that took samples over then."""
     command = [sys.executable, "-c", SERVER, str(HELPERS)]
-    command += [str(source), str(work), name, fault, "35000", old, first]
+    command += [str(source), str(work), name, fault, "35000", old, first, str(step)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     ends, resumed = map(int, result.stdout.split())
     return ends, resumed
 
 
+@EVERY
 @KINDS
 @pytest.mark.parametrize("fault", ["kill", "power"])
-def test_an_end_at_any_call(pictures: Path, tmp_path: Path, name: str, fault: str) -> None:
+def test_an_end_at_any_call(
+    pictures: Path, tmp_path: Path, name: str, fault: str, step: int
+) -> None:
     """No partial file under a final name; the same command then ends with the same bytes.
 
     A power cut takes with it whatever was not synced by then, names of files included.
     """
-    ends, resumed = ended(pictures, tmp_path, name, fault)
+    ends, resumed = ended(pictures, tmp_path, name, fault, step)
 
-    assert ends > 40
-    assert resumed > 5
+    assert ends > 40 // step
+    assert resumed > 5 // step
 
 
+@EVERY
 @KINDS
-def test_an_end_of_a_pack_that_continues(pictures: Path, tmp_path: Path, name: str) -> None:
+def test_an_end_of_a_pack_that_continues(
+    pictures: Path, tmp_path: Path, name: str, step: int
+) -> None:
     """One that goes on behind whole shards may end at any call, too."""
     first = {"shards": "46", "one.lmdb": "44"}[name]
 
-    ends, resumed = ended(pictures, tmp_path, name, "power", first=first)
+    ends, resumed = ended(pictures, tmp_path, name, "power", step, first=first)
 
-    assert ends > 25
-    assert resumed > 15
+    assert ends > 25 // step
+    assert resumed > 15 // step
 
 
+@EVERY
 @KINDS
 def test_an_end_while_another_data_set_is_replaced(
-    pictures: Path, tmp_path: Path, name: str
+    pictures: Path, tmp_path: Path, name: str, step: int
 ) -> None:
     """There is the old data set whole, the new one whole, or none; never parts of both as one."""
-    ends, _ = ended(pictures, tmp_path, name, "power", old="30000")
+    ends, _ = ended(pictures, tmp_path, name, "power", step, old="30000")
 
-    assert ends > 40
+    assert ends > 40 // step
 
 
 SLOW = """

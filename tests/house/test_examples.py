@@ -107,13 +107,26 @@ def expected(path: Path, size: int, steps: int) -> list[list[int]]:
     ("example", "module", "options", "checkpoint"),
     [
         ("ddp.py", "torchvision", ["--model", _SMALL], "checkpoint.pt"),
-        ("timm_fit.py", "timm", ["--model", "test_resnet", "--device", "cpu"], "checkpoint.pt"),
-        ("accelerate_fit.py", "accelerate", ["--model", _SMALL, "--cpu"], "checkpoint"),
-        (
+        pytest.param(
+            "timm_fit.py",
+            "timm",
+            ["--model", "test_resnet", "--device", "cpu"],
+            "checkpoint.pt",
+            marks=pytest.mark.check,
+        ),
+        pytest.param(
+            "accelerate_fit.py",
+            "accelerate",
+            ["--model", _SMALL, "--cpu"],
+            "checkpoint",
+            marks=pytest.mark.check,
+        ),
+        pytest.param(
             "lightning_fit.py",
             "lightning",
             ["--model", _SMALL, "--accelerator", "cpu", "--devices", 2],
             "checkpoints/last.ckpt",
+            marks=pytest.mark.check,
         ),
     ],
 )
@@ -142,6 +155,7 @@ def test_two_ranks_share_and_resume(
         assert handed_out(tmp_path, 1, rank) == mine[7:], said
 
 
+@pytest.mark.check
 def test_transforms_resume_exactly(shards: Path, tmp_path: Path) -> None:
     """Runs stopped in mid-epoch and at its end have the weights of one that was not, to the bit."""
     torch = pytest.importorskip("torch")

@@ -82,7 +82,7 @@ def _wheel_files(wheel: Path) -> set[str]:
     return {name for name in names if ".dist-info/" not in name}
 
 
-@pytest.mark.long
+@pytest.mark.check
 @pytest.mark.timeout(600)
 class TestDistributions:
     """What is built, for real, with pip's isolated builds."""

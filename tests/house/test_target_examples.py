@@ -37,6 +37,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("name", ["segmentation", "detection"])
 def test_example_trains(packed: Path, name: str) -> None:
     """It runs as its first lines say, and its loss is a number at the end."""

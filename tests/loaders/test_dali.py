@@ -2,10 +2,7 @@
 
 import collections
 import importlib
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -17,10 +14,8 @@ import pytest
 import torch
 from jpegs import MAKERS, scene
 from PIL import Image
-from places import ROOT
 
 import fastdata as fd
-from fastdata import photos
 from fastdata.batch.fill import Work
 from fastdata.dataset.catalog.reader import Catalog
 from fastdata.errors import DecodeError, MissingExtraError, OptionError, SampleError, ShardError
@@ -393,20 +388,6 @@ def test_arguments_out_of_range(shards: Path, options: dict[str, Any], message: 
     """Each is one sentence."""
     with pytest.raises(OptionError, match=message):
         _dali_loader(shards, **options)
-
-
-def test_the_benchmark_runs(tmp_path: Path) -> None:
-    """It measures each way, tiny, and the runs of a crop are fewer bytes than the image."""
-    pictures = tmp_path / "pictures"
-    photos.generate(pictures, images=12, classes=3, scale=0.2)
-    script = ROOT / "bench" / "dali.py"
-    command = [sys.executable, str(script), str(pictures), "--quick", "--cache", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, check=False, text=True)
-    assert done.returncode == 0, done.stderr
-
-    rows = {row["name"]: row for row in json.loads(done.stdout.splitlines()[-1])["rows"]}
-    assert all(len(row["rounds"]) == 2 for row in rows.values())
-    assert rows["dali-cut"]["kB"] < rows["dali"]["kB"]
 
 
 def test_dali_that_is_missing_too_old_or_broken(

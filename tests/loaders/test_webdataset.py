@@ -1,10 +1,7 @@
 """Our shards and our decoder in webdataset's pipelines, and its shards in our loader."""
 
 import gc
-import json
 import pickle
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +13,6 @@ import torch
 import webdataset as wds
 from jpegs import decoded, opencv, pillow, scene
 from packing import picture
-from places import ROOT
 
 import fastdata as fd
 from fastdata.converters.check.index import index
@@ -247,16 +243,3 @@ def test_their_shards_in_our_loader(theirs: Path) -> None:
     with fd.Loader(theirs, 5, **options) as loader:
         loader.load_state_dict(state)
         assert [batch.ids.tolist() for batch in loader] == rest
-
-
-def test_the_benchmark_runs(tmp_path: Path) -> None:
-    """Each way to decode in a pipeline is measured, or left out with a reason."""
-    script = ROOT / "bench" / "webdataset_decoder.py"
-    command = [sys.executable, str(script), "--quick", "--cache", str(tmp_path)]
-
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
-
-    assert done.returncode == 0, done.stderr
-    rows = json.loads(done.stdout.splitlines()[-1])["rows"]
-    assert [row["name"] for row in rows][-2:] == ["fastdata", "fastdata-runs"]
-    assert all("left_out" in row or row["images_per_s"]["median"] > 0 for row in rows)

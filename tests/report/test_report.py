@@ -14,6 +14,7 @@ import pytest
 from fastdata import report
 from fastdata.errors import MissingExtraError
 from fastdata.report.page import escape
+from fastdata.report.training import training_sections, training_tiles
 from fastdata.train import Ceiling, EpochResult, Recipe, Round, TrainReport
 
 HOSTILE = (
@@ -81,9 +82,9 @@ def document(training: TrainReport) -> str:
         report.Section(everywhere, everywhere, report.contact_sheet(pixels, captions)),
         report.Section("table", "", report.table(HOSTILE, [HOSTILE], caption=everywhere)),
         report.Section("facts", "", report.facts(dict.fromkeys(HOSTILE, everywhere))),
-        *report.training_sections(training),
+        *training_sections(training),
     ]
-    tiles = [report.Tile(text, text, text) for text in HOSTILE] + report.training_tiles(training)
+    tiles = [report.Tile(text, text, text) for text in HOSTILE] + training_tiles(training)
     return report.page(everywhere, everywhere, tiles, sections)
 
 
@@ -193,10 +194,10 @@ def test_run_without_validation_and_ceiling(training: TrainReport) -> None:
     """What was not measured is left out, and the accuracy keeps its name."""
     epochs = tuple(replace(epoch, val_accuracy=None) for epoch in training.epochs)
     bare = replace(training, val=None, val_samples=0, ceiling=None, epochs=epochs)
-    labels = [tile.label for tile in report.training_tiles(bare)]
+    labels = [tile.label for tile in training_tiles(bare)]
 
     assert labels == ["train accuracy", "images/s in training"]
-    assert [section.title for section in report.training_sections(bare)] == ["Training", "Machine"]
+    assert [section.title for section in training_sections(bare)] == ["Training", "Machine"]
 
 
 def test_page_replaces_the_old_one(document: str, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -24,14 +23,52 @@ from fastdata.errors import OptionError
 from fastdata.train import ranks
 from fastdata.train.ceiling import measure_ceiling
 from fastdata.train.recipe import Recipe
+from fastdata.train.results import Round
 from fastdata.train.step import TrainStep
 
 CPU = torch.device("cpu")
 
 
-def _step() -> TrainStep:
+# Powers of two add up exactly.
+STEP, NEXT = 2.0**-6, 2.0**-4
+
+
+class _Clock(threading.local):
+    """A clock that each thread has for itself, and that moves only when it is told to."""
+
+    passed = computed = 0.0
+
+    def perf_counter(self) -> float:
+        return self.passed
+
+    def thread_time(self) -> float:
+        return self.computed
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass in which the calling thread has nothing to do."""
+        self.passed += seconds
+
+    def compute(self, seconds: float) -> None:
+        """Let time pass in which the calling thread is busy."""
+        self.passed += seconds
+        self.computed += seconds
+
+
+class _Timed(nn.Module):
+    """Takes ``STEP`` seconds of a clock."""
+
+    def __init__(self, clock: _Clock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        self._clock.compute(STEP)
+        return images
+
+
+def _step(clock: _Clock) -> TrainStep:
     torch.manual_seed(0)
-    network = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 3))
+    network = nn.Sequential(_Timed(clock), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 3))
     return TrainStep(network, device=CPU)
 
 
@@ -64,26 +101,29 @@ def _fail_at(number: int) -> Callable[[int], None]:
     return fail
 
 
-def test_spinning_takes_as_many_batches_as_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spinning_takes_as_many_batches_as_the_steps() -> None:
     """Real and spinning runs take a batch for each step, resident ones none; the thread ends."""
-    monkeypatch.setattr("fastdata.train.ceiling._plan", lambda _: (1, 3))
     before = set(threading.enumerate())
-    loader = _Loader()
-    found = measure_ceiling(_step(), loader, rounds=5, spinning=True)
+    clock, loader = _Clock(), _Loader()
+    seconds = 5 * 3 * 4 * STEP  # four steps in each run, one of them untimed
+    found = measure_ceiling(
+        _step(clock), loader, seconds=seconds, rounds=5, spinning=True, clock=clock
+    )
 
+    assert found.steps == 3
     # 1 kept, 3 in each trial, 4 in each real run; the thread may end with some not yet taken
     least, most = 1 + 3 + 5 * 4, 1 + 2 * 3 + 2 * 5 * 4
     assert least < loader.taken <= most
     assert len(loader.threads) > 1
     assert set(threading.enumerate()) == before
-    assert all(r.spinning is not None and r.spinning > 0 for r in found.rounds)
-    assert found.spinning_images_per_second in [r.spinning for r in found.rounds]
+    assert found.rounds == (Round(4 / STEP, 4 / STEP, 4 / STEP),) * 5
+    assert found.spinning_images_per_second == 4 / STEP
 
 
 def test_without_spinning_there_is_no_other_thread() -> None:
     """The run of training measures two things, in the thread that trains."""
-    loader = _Loader()
-    found = measure_ceiling(_step(), loader, seconds=0.05)
+    clock, loader = _Clock(), _Loader()
+    found = measure_ceiling(_step(clock), loader, seconds=1.0, clock=clock)
 
     assert loader.threads == {threading.get_ident()}
     assert found.spinning_images_per_second is None
@@ -91,67 +131,50 @@ def test_without_spinning_there_is_no_other_thread() -> None:
 
 
 @pytest.mark.parametrize("number", [2, 4, 6, 9])
-def test_loader_that_fails(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loader_that_fails(number: int) -> None:
     """An error of the loader ends the measurement with that error, whichever run it comes in."""
-    monkeypatch.setattr("fastdata.train.ceiling._plan", lambda _: (0, 2))
     before = set(threading.enumerate())
+    clock, loader = _Clock(), _Loader(_fail_at(number))
     with pytest.raises(OSError, match="the disk is gone"):
-        measure_ceiling(_step(), _Loader(_fail_at(number)), spinning=True)
+        measure_ceiling(_step(clock), loader, seconds=0.5, spinning=True, clock=clock)
 
     assert set(threading.enumerate()) == before
 
 
 def test_waiting_is_told_from_interference() -> None:
-    """A loader that sleeps costs real runs their time in next(), and the spinning ones nothing."""
-    loader = _Loader(lambda _: time.sleep(0.03))
-    found = measure_ceiling(_step(), loader, seconds=0.5, spinning=True)
+    """A loader that waits costs real runs their time in next(), and the spinning ones nothing."""
+    clock = _Clock()
+    loader = _Loader(lambda _: clock.wait(NEXT))
+    found = measure_ceiling(_step(clock), loader, seconds=1.0, spinning=True, clock=clock)
 
-    assert found.spinning_images_per_second is not None
-    assert found.real_images_per_second < found.spinning_images_per_second / 2
-    assert found.wait_share is not None
-    assert found.wait_share > 0.5
-    assert found.loader_share is not None
-    assert found.loader_share < found.wait_share / 2
+    assert found.real_images_per_second == 4 / (NEXT + STEP)
+    assert found.resident_images_per_second == found.spinning_images_per_second == 4 / STEP
+    assert found.share == STEP / (NEXT + STEP)
+    assert found.wait_share == NEXT / (NEXT + STEP)
+    assert found.loader_share == 0
 
 
 def test_computing_in_next_is_the_loaders_share() -> None:
     """What the training thread computes inside next() is counted as such."""
+    clock = _Clock()
+    loader = _Loader(lambda _: clock.compute(NEXT))
+    found = measure_ceiling(_step(clock), loader, seconds=1.0, clock=clock)
 
-    def compute(_: int) -> None:
-        end = time.thread_time() + 0.03
-        while time.thread_time() < end:
-            pass
-
-    found = measure_ceiling(_step(), _Loader(compute), seconds=0.5)
-
-    assert found.loader_share is not None
-    assert found.wait_share is not None
-    assert 0.2 < found.loader_share <= found.wait_share
+    assert found.loader_share == found.wait_share == NEXT / (NEXT + STEP)
 
 
 def test_ranks_make_equally_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of steps follows from the mean of what steps take on all ranks."""
-    seen = []
-
-    def plan(affordable: float) -> tuple[int, int]:
-        seen.append(affordable)
-        return 0, 1
-
-    monkeypatch.setattr("fastdata.train.ceiling._plan", plan)
+    clock = _Clock()
+    step = _step(clock)
     monkeypatch.setattr(ranks, "count", lambda: 2)
     # another rank needs 19 seconds for a step of each run, and makes 19 images a second
     monkeypatch.setattr(ranks, "add_up", lambda value: value + 19.0)
-    step = _step_of_one_rank()
-    found = measure_ceiling(step, _Loader(), seconds=95.0, rounds=5)
+    mean = (2 * STEP + 19) / 2
+    found = measure_ceiling(step, _Loader(), seconds=5 * 3.5 * mean, clock=clock)
 
-    assert seen == [pytest.approx(2.0, rel=0.1)]
-    assert found.real_images_per_second > 19
-
-
-def _step_of_one_rank() -> TrainStep:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranks, "count", lambda: 1)
-        return _step()
+    assert found.steps == 3
+    assert found.real_images_per_second == 4 / STEP + 19
 
 
 @pytest.fixture(scope="module")
