@@ -317,9 +317,13 @@ def test_no_memory_for_an_image_is_its_own_error(
 
 def _whole(side: int, count: int) -> CropPlan:
     """Crops of whole images, scaled to 8 x 8."""
-    tables = [(side, side), (0, 0, side, side), (8, 8), (0, 0)]
-    rows = [np.tile(np.array(table, np.int64), (count, 1)) for table in tables]
-    return CropPlan(*rows, flip=np.zeros(count, np.bool_))
+    return CropPlan(
+        size=np.full((count, 2), side, np.int64),
+        source=np.tile(np.array([0, 0, side, side], np.int64), (count, 1)),
+        scaled=np.full((count, 2), 8, np.int64),
+        cut=np.zeros((count, 2), np.int64),
+        flip=np.zeros(count, np.bool_),
+    )
 
 
 def test_native_threads_share_the_memory(native_core: ModuleType, tmp_path: Path) -> None:
