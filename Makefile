@@ -59,7 +59,7 @@ HAS_JPEG = echo 'int main() {}' | \
   $(CXX) -x c++ -include stdio.h -include jpeglib.h -ljpeg -o /dev/null - 2>/dev/null
 SANITIZE = -std=c++17 -O1 -g -Wall -Wextra -fsanitize=address,undefined -fno-sanitize-recover=all
 
-build/asan/fuzz: csrc/fuzz.cpp csrc/decode_error.h csrc/rgb_view.h $(wildcard csrc/jpeg_*)
+build/asan/fuzz: csrc/fuzz.cpp $(wildcard csrc/jpeg/*)
 	@mkdir -p $(@D)
 	$(CXX) $(SANITIZE) -Icsrc $(filter %.cpp,$^) -ljpeg -o $@
 
@@ -73,9 +73,9 @@ build/asan/fuzz: csrc/fuzz.cpp csrc/decode_error.h csrc/rgb_view.h $(wildcard cs
 	  rm -rf .venv && $(PYTHON) -m venv .venv && echo "$$state" > $@; \
 	fi
 
-.venv/.installed: .venv/.state pyproject.toml CMakeLists.txt $(wildcard csrc/*)
+.venv/.installed: .venv/.state pyproject.toml CMakeLists.txt $(wildcard csrc/*/*)
 	$(BIN)/python -m pip install --editable '.[train]'
-	@$(BIN)/python -c 'from fastdata.images.probe import core; core() or print("$(NO_CORE)")'
+	@$(BIN)/python -c 'from fastdata.native import load; load() or print("$(NO_CORE)")'
 	@touch $@
 
 NO_CORE = The native core was not built: OpenCV decodes, and packing probes in Python.

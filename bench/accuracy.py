@@ -34,7 +34,7 @@ from fastdata import photos
 from fastdata.train import Recipe, TrainStep
 from fastdata.train.device import seeded
 from fastdata.train.models import build
-from fastdata.train.schedule import rates
+from fastdata.train.optimizer import rates
 
 _CPU = torch.device("cpu")
 _CLASSES = 10
@@ -93,10 +93,10 @@ def train(pictures: Path, name: str, recipe: Recipe, seed: int, threads: int) ->
     """Validation accuracy after training on one side's batches."""
     with seeded(seed, _CPU):
         model = build("resnet18", classes=_CLASSES, size=recipe.size)
-        step = TrainStep.of(recipe, model, _CPU)
+        step = TrainStep(recipe, model, _CPU)
         folder = pictures / "train"
         steps = recipe.epochs * (len(list(folder.glob("*/*"))) // recipe.batch_size)
-        rate = rates(recipe.schedule, steps=steps, peak=recipe.peak_lr(), rise=recipe.rise)
+        rate = rates(recipe, steps=steps, peak=recipe.peak_lr())
         if name == "fastdata":
             batches = _fastdata(pictures / "packed", recipe, seed, threads)
         else:

@@ -1,17 +1,17 @@
-"""Writes the tables that compare fastdata with other loaders, from what was measured.
+"""Writes the tables that compare fastdata with other loaders, and the chart in the README.
 
-    python bench/compare.py            # into README.md and docs/comparison.md
-    python bench/compare.py --check    # exit code 1 where they say something else
+    python bench/compare.py            # writes them
+    python bench/compare.py --check    # exit code 1 if they differ from the results
 
-Each of the files has one or more places for tables, between two comments:
+Tables go between two comments:
 
     <!-- bench/compare.py: figures -->
     <!-- end -->
 
-``figures`` are the medians of whole loaders, ``features`` the short table of what each can do,
-``measurements`` and ``all-features`` the same at length. Figures come from the results in
-``bench/results`` that ``loaders.py --save`` and ``pack.py --save`` wrote, features from
-``features.toml``.
+``figures`` are the medians of whole loaders, ``measurements`` all results with their spread,
+``features`` what each loader can do in a word, ``all-features`` the same with reasons. Figures come
+from the results in ``bench/results`` that ``loaders.py --save`` and ``pack.py --save`` wrote,
+features from ``features.toml``.
 """
 
 import argparse
@@ -24,9 +24,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from chart import loaders_chart
+
 _ROOT = Path(__file__).parents[1]
 _FEATURES = tomllib.loads((_ROOT / "bench" / "features.toml").read_text(encoding="utf-8"))
-_PAGES = (_ROOT / "README.md", _ROOT / "docs" / "comparison.md")
+_PAGES = (
+    _ROOT / "docs" / "comparison.md",
+    _ROOT / "bench" / "features.md",
+    _ROOT / "bench" / "results" / "README.md",
+)
+_CHART = _ROOT / "docs" / "images" / "loaders.svg"
+_CHARTED = "loaders-original.json"
 _PLACE = re.compile(
     r"(?P<start><!-- bench/compare\.py: (?P<name>[a-z-]+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL
 )
@@ -55,13 +63,17 @@ Result = dict[str, Any]
 
 
 def main() -> None:
-    """Write the tables, or compare them with what is there."""
+    """Write the tables and the chart, or compare them with what is there."""
     options = _options()
     results = read_results(options.results)
+    written = {}
+    for page in options.pages or _PAGES:
+        written[page] = rewritten(page.read_text(encoding="utf-8"), str(page), results)
+    if not options.pages:
+        written[_CHART] = loaders_chart(dict(results)[_CHARTED])
     differing = []
-    for page in options.pages:
-        old = page.read_text(encoding="utf-8")
-        new = rewritten(old, str(page), results)
+    for page, new in written.items():
+        old = page.read_text(encoding="utf-8") if page.exists() else ""
         if new == old:
             continue
         differing.append(page)
@@ -75,10 +87,10 @@ def main() -> None:
 
 
 def read_results(folder: Path) -> list[tuple[str, Result]]:
-    """Name and content of what a folder has of loaders and packers, those of large images first.
+    """Names and contents of a folder's results for loaders and packers, large images first.
 
     Raises:
-        SystemExit: A file is no result of a benchmark.
+        SystemExit: A file is not the result of a benchmark.
     """
     results = []
     for path in sorted(folder.glob("*.json")):
@@ -96,20 +108,20 @@ def read_results(folder: Path) -> list[tuple[str, Result]]:
 
 
 def rewritten(text: str, name: str, results: Sequence[tuple[str, Result]]) -> str:
-    """A page with each of its places filled anew.
+    """Return a page with its tables filled in.
 
     Args:
-        text: Of the page.
-        name: Of the page, for errors.
+        text: The page.
+        name: Its name, for errors.
         results: From :func:`read_results`.
 
     Raises:
-        SystemExit: The page has no place for a table, or one of an unknown name.
+        SystemExit: The page has no place for a table, or an unknown one.
     """
     tables: dict[str, Callable[[], Iterable[str]]] = {
         "figures": lambda: _figures(results),
-        "features": _short_features,
         "measurements": lambda: _measurements(results),
+        "features": _short_features,
         "all-features": _all_features,
     }
 
@@ -185,7 +197,7 @@ def _of(benchmark: str, results: Sequence[tuple[str, Result]]) -> list[tuple[str
 
 
 def _conditions(result: Result) -> str:
-    """How and on what it was measured: results that differ in it have no common table."""
+    """How and where it was measured; results that differ in this do not share a table."""
     settings, machine = result["settings"], result["machine"]
     cores = settings.get("threads", machine["cores"])
     shape = ""
@@ -214,7 +226,7 @@ def _versions(result: Result) -> str:
 
 
 def _rate(row: Mapping[str, Any] | None) -> str:
-    """A row's median; empty if it has none."""
+    """A row's median, or an empty string."""
     return f"{row['images_per_s']['median']:,.0f}" if row and "images_per_s" in row else ""
 
 
@@ -242,9 +254,9 @@ def _difference(page: Path, old: str, new: str) -> Iterable[str]:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("pages", type=Path, nargs="*", default=_PAGES, help="files with places")
+    parser.add_argument("pages", type=Path, nargs="*", help="files with tables")
     parser.add_argument("--results", type=Path, default=_ROOT / "bench" / "results")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if unlike")
+    parser.add_argument("--check", action="store_true", help="only compare; exit code 1 if unequal")
     return parser.parse_args()
 
 

@@ -29,7 +29,7 @@ from fastdata.errors import MissingExtraError
 from fastdata.loaders.dali.feed import Feeder
 from fastdata.loaders.dali.imports import PACKAGES
 from fastdata.loaders.readers.open_source import open_source
-from fastdata.system import cpu_count
+from fastdata.system import resources
 
 _ABOUT = {
     "fastdata": "Loader",
@@ -88,7 +88,7 @@ def _options() -> argparse.Namespace:
     add_options(parser, _ABOUT)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--batches", type=int, default=32, help="in a round, at least")
-    parser.add_argument("--threads", type=int, default=cpu_count.available())
+    parser.add_argument("--threads", type=int, default=resources.cpu_count())
     parser.add_argument("--device", help="None leaves uint8 in host memory")
     options = parser.parse_args()
     if options.quick:

@@ -12,7 +12,7 @@ from io import BytesIO
 from pathlib import Path
 
 from fastdata import photos
-from fastdata.system import cpu_count
+from fastdata.system import resources
 
 _GENERATED = 1000
 
@@ -97,7 +97,7 @@ def _resize(source: Path, target: Path, short_side: int) -> None:
         copy.parent.mkdir(exist_ok=True)
         copy.write_bytes(encoded.getvalue())
 
-    with ThreadPoolExecutor(cpu_count.available()) as pool:
+    with ThreadPoolExecutor(resources.cpu_count()) as pool:
         list(pool.map(write, jpegs(source)))
 
 

@@ -32,7 +32,7 @@ from images import jpegs, source_folder, working_set
 from measure import Row, add_options, interleaved, machine, missing, report, versions
 from peers import PEERS, Job
 
-from fastdata.system import cpu_count
+from fastdata.system import resources
 
 _SCRIPT = Path(__file__).with_name("run_peer.py")
 _DEADLINE = 900  # seconds, for one process
@@ -74,7 +74,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     add_options(parser, PEERS)
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--threads", type=int, default=cpu_count.available(), help="cores to use")
+    parser.add_argument("--threads", type=int, default=resources.cpu_count(), help="cores to use")
     parser.add_argument("--images", type=int, default=4096, help="repeat images up to so many")
     parser.add_argument("--name", help="of the images in the results; else that of the folder")
     parser.add_argument("--warm-up", type=float, default=2.0, help="seconds not measured")

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import fastdata
-from fastdata.images.probe import decoder
-from fastdata.system import cpu_count
+from fastdata.native import decoder
+from fastdata.system import resources
 
 
 @dataclass
@@ -111,7 +111,7 @@ def machine() -> dict[str, Any]:
     """Facts about this machine that a figure means nothing without."""
     return {
         "cpu": _cpu_name(),
-        "cores": cpu_count.available(),
+        "cores": resources.cpu_count(),
         "load": round(os.getloadavg()[0], 2),
         "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1),
         "system": platform.system(),

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastdata.images import limits, probe
+from fastdata import native
+from fastdata.images import limits
 from fastdata.plan.crop import CropPlan
 
 NEEDS = ("fastdata._core",)
 
-_LIMITS = (limits.MAX_PIXELS, limits.MAX_SCANS, limits.MAX_SEGMENTS)
+_LIMITS = limits.JpegLimits()
 _MEMORY = 1 << 40  # bytes: nothing waits
 _RUN_PIXELS = 32  # what `fastdata pack` takes by default
 _DEADLINE = 60.0  # seconds
@@ -24,7 +25,7 @@ _DEADLINE = 60.0  # seconds
 
 def packed(data: bytes) -> bytes:
     """The image as ``fastdata pack`` stores it."""
-    runs, *_ = _core().transcode_jpeg(data, _RUN_PIXELS, *_LIMITS)
+    runs, *_ = _core().transcode_jpeg(data, _RUN_PIXELS, _LIMITS)
     return data if runs is None else bytes(runs)
 
 
@@ -33,7 +34,7 @@ class MemoryDecoder:
 
     def __init__(self, threads: int, *, libjpeg: bool = False) -> None:
         """Start the threads; with ``libjpeg`` they leave JPEGs to libjpeg-turbo."""
-        self._pool = _core().WorkerPool(threads, *_LIMITS, _MEMORY, libjpeg=libjpeg)
+        self._pool = _core().WorkerPool(threads, _LIMITS, _MEMORY, libjpeg=libjpeg)
         self._unchecked = np.empty(0, np.uint32)
 
     def load(self, images: Sequence[bytes]) -> Any:
@@ -86,4 +87,4 @@ def _wait(job: Any) -> None:
 
 
 def _core() -> Any:
-    return probe.core()
+    return native.load()

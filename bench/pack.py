@@ -24,7 +24,7 @@ from images import jpegs, source_folder, working_set
 from measure import Row, add_options, interleaved, machine, missing, report
 
 import fastdata
-from fastdata.system import cpu_count
+from fastdata.system import resources
 
 _SHARD = 256_000_000  # bytes, fastdata's default
 
@@ -68,7 +68,7 @@ def ffcv_writer(name: str, source: Path, target: Path) -> None:  # noqa: ARG001
     from torchvision.datasets import ImageFolder
 
     fields = {"image": RGBImageField(write_mode="jpg", jpeg_quality=90), "label": IntField()}
-    writer = DatasetWriter(str(target / "out.beton"), fields, num_workers=cpu_count.available())
+    writer = DatasetWriter(str(target / "out.beton"), fields, num_workers=resources.cpu_count())
     writer.from_indexed_dataset(ImageFolder(source))
 
 

@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 from measure import machine, put_out, versions
 
-from fastdata.dataset.catalog import Catalog
-from fastdata.dataset.catalog_format import PART_ROWS, Part, decode_header, encode_header
+from fastdata.dataset.catalog.builder import encode_header
+from fastdata.dataset.catalog.format import PART_ROWS
+from fastdata.dataset.catalog.reader import Catalog, decode_header
 from fastdata.plan.batch_plan import BatchPlan
 from fastdata.plan.crop import RandomResizedCrop
 from fastdata.plan.epochs import Epochs, Shuffle, Stratum, augmentation_keys
@@ -31,15 +32,13 @@ _TEXT = 24  # bytes of key and name a sample
 
 def open_catalog(samples: int, folder: Path) -> tuple[float, float]:
     """Seconds to open a catalog of so many samples, and MiB of memory that it took."""
-    parts = [
-        Part(min(PART_ROWS, samples - first) * _TEXT, 0) for first in range(0, samples, PART_ROWS)
-    ]
+    parts = [(min(PART_ROWS, samples - first) * _TEXT, 0) for first in range(0, samples, PART_ROWS)]
     data = encode_header(samples, (), parts)
     header = decode_header(data, "header")
     path = folder / "catalog.fdc"
     path.write_bytes(data)
     with path.open("r+b") as file:
-        file.truncate(len(data) + sum(map(header.part_bytes, range(len(parts)))))
+        file.truncate(len(data) + sum(part.bytes for part in header.parts))
     before, start = _resident(), time.perf_counter()
     catalog = Catalog.from_file(path)
     seconds = time.perf_counter() - start

@@ -32,8 +32,8 @@ import numpy as np
 from measure import machine, versions
 
 import fastdata as fd
+from fastdata import native
 from fastdata.batch.native import NativeDecoder
-from fastdata.images.probe import core
 from fastdata.loaders.pipeline import Pipeline
 from fastdata.loaders.readers.open_source import open_source
 
@@ -100,11 +100,11 @@ class Background:
     def __init__(self, path: Path) -> None:
         """Start the thread, with nothing to do yet."""
         source = open_source(path)
-        native = core()
-        assert native is not None
+        core = native.load()
+        assert core is not None
         self._ids = np.arange(min(len(source), 1024), dtype=np.int64)
         rows = source.rows(self._ids)
-        self._decoder = NativeDecoder(native, source, 1)
+        self._decoder = NativeDecoder(core, source, 1)
         self._encoded = self._decoder.encoded(self._ids, rows)
         sizes = np.stack([rows["width"], rows["height"]], axis=1).astype(np.int64)
         crop = fd.RandomResizedCrop(224)
@@ -177,7 +177,7 @@ def main() -> None:
     given = parser.parse_args()
     options = {"rounds": given.rounds, "seconds": given.seconds}
     rows = {"native core": measure(given.path, given.batch_size, **options)}
-    with mock.patch("fastdata.batch.fill.core", return_value=None):
+    with mock.patch("fastdata.native.load", return_value=None):
         rows["OpenCV"] = measure(given.path, given.batch_size, **options)
     print(f"{'':12} {'counting':>9} {'decoding':>9} {'taking':>9} {'cores':>9}")
     for name, row in rows.items():

@@ -22,7 +22,7 @@ from images import jpegs, source_folder, working_set
 from measure import Row, add_options, interleaved, machine, missing, report
 
 import fastdata as fd
-from fastdata.system import cpu_count
+from fastdata.system import resources
 
 _NEEDS = ("PIL", "torchvision", "webdataset")
 
@@ -125,7 +125,7 @@ def _options() -> argparse.Namespace:
     add_options(parser, _ROWS)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument(
-        "--workers", type=int, default=cpu_count.available(), help="worker processes"
+        "--workers", type=int, default=resources.cpu_count(), help="worker processes"
     )
     parser.add_argument("--images", type=int, default=1500, help="repeat images up to so many")
     parser.add_argument("--seconds", type=float, default=8.0, help="seconds measured in a round")

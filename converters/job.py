@@ -1,6 +1,5 @@
 """One pack as it runs: order, reading, writing, catalog, manifest."""
 
-import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -18,7 +17,7 @@ from fastdata.converters.sources.folder import nothing_left
 from fastdata.converters.sources.listing import PACKED_DAMAGED, Listing, Skipped, count_reasons
 from fastdata.converters.tally import Tally, encode_report
 from fastdata.converters.writer import Item, Writer
-from fastdata.dataset.manifest import Manifest, Options, Stored, fingerprint
+from fastdata.dataset.manifest import Manifest, Options, Stored, digest_text, fingerprint
 from fastdata.errors import DestinationError, SourceError
 from fastdata.images.probe import EXTENSIONS, FORMATS
 from fastdata.plan import order, rng
@@ -246,4 +245,4 @@ class Job(Owner):
         if not report:
             return None
         write_atomically(self.target.report_path, report)
-        return Stored(len(report), f"sha256:{hashlib.sha256(report).hexdigest()}")
+        return Stored(len(report), digest_text(report))

@@ -19,11 +19,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
 
-from fastdata.dataset.json_fields import JsonFields
 from fastdata.dataset.manifest import Shard, read_shard
 from fastdata.errors import CorruptError
 from fastdata.system.checksum import crc32c
 from fastdata.system.files import fsync_folder, open_own, write_all, write_atomically
+from fastdata.system.untrusted import JsonFields
 
 _HEAD = struct.Struct("<8sIIQ")  # magic, bytes of the text, CRC-32C, bytes of the note
 _MAGIC = b"FDJRNL1\n"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
 from fastdata.converters.images.coding import Coded, Coding
-from fastdata.system.memory import never
+from fastdata.system.resources import never
 
 Limit = Literal["reading", "coding", "writing"]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypedDict, Unpack
 
+from fastdata import native
 from fastdata.converters.estimate import estimate
 from fastdata.converters.images.coding import Coding
 from fastdata.converters.images.transcode import RUN_PIXELS
@@ -19,8 +20,7 @@ from fastdata.converters.sources.split import parse_split
 from fastdata.converters.sources.spool import room_for
 from fastdata.errors import DestinationError, OptionError, SourceError
 from fastdata.images.limits import MAX_PIXELS
-from fastdata.images.probe import core, warn_without_core
-from fastdata.system import cpu_count
+from fastdata.system import resources
 from fastdata.system.mounts import network_file_system
 from fastdata.system.threads import check_count
 
@@ -195,7 +195,7 @@ def estimate_pack(src: AnySource, **choice: Unpack[Choice]) -> PackPlan:
     """
     coding = _coding(choice)
     listing = _listing(src, choice)
-    found = estimate(listing, coding, choice.get("workers") or cpu_count.available())
+    found = estimate(listing, coding, choice.get("workers") or resources.cpu_count())
     counts = Counter(listing.labels.tolist())
     return PackPlan(
         samples=found.samples,
@@ -220,8 +220,7 @@ def parse_size(text: int | str) -> int:
 
 
 def _coding(choice: Choice) -> Coding:
-    warn_without_core()
-    keep = choice.get("keep_bytes", False) or core() is None
+    keep = choice.get("keep_bytes", False) or native.load() is None
     return Coding(
         None if keep else choice.get("run_pixels", RUN_PIXELS),
         choice.get("resize"),
@@ -246,7 +245,7 @@ def _listing(src: AnySource, choice: Choice, room: Path | None = None) -> Listin
         classes=choice.get("classes"),
         dedupe=choice.get("dedupe", False),
         limit=choice.get("limit"),
-        workers=workers or cpu_count.available(),
+        workers=workers or resources.cpu_count(),
         room=room,
     )
 

@@ -16,7 +16,7 @@ from fastdata.converters.sources.listing import Listing, Skipped
 from fastdata.converters.sources.records import RecordListing
 from fastdata.dataset.manifest import Manifest
 from fastdata.errors import DestinationError, SourceError
-from fastdata.system import cpu_count
+from fastdata.system import resources
 from fastdata.system.files import Lock
 from fastdata.system.threads import check_count
 
@@ -105,7 +105,7 @@ def pack_listing(
         "shard_size": shard_size,
         "shuffle": shuffle,
     }
-    threads = cpu_count.available() if workers is None else workers
+    threads = resources.cpu_count() if workers is None else workers
     check_count("workers", threads)
     target = destination(_resolved(Path(dst)))
     _refuse_overlap(listing, target.path)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from fastdata.dataset.manifest import Stored
+from fastdata.dataset.manifest import Stored, sha256_text
 from fastdata.errors import ShardError
-from fastdata.system.files import open_regular
+from fastdata.system.untrusted import open_regular
 
 Progress = Callable[[str, int, int], object]
 """Called with what is being done, bytes done so far, and bytes in all."""
@@ -73,7 +73,7 @@ def digest_of(fd: int, start: int, size: int) -> str:
     digest = hashlib.sha256()
     for at in range(start, start + size, CHUNK):
         digest.update(os.pread(fd, min(CHUNK, start + size - at), at))
-    return f"sha256:{digest.hexdigest()}"
+    return sha256_text(digest.digest())
 
 
 def read_range(fd: int, start: int, size: int) -> bytes:
@@ -119,8 +119,3 @@ def wrong_size(file: str, size: int, stated: int) -> Problem:
     """The problem of a file that is shorter or longer than it should be."""
     kind = "truncated" if size < stated else "extended"
     return Problem(kind, file, None, f"{size} bytes in place of {stated}")
-
-
-def digest_text(data: bytes) -> str:
-    """SHA-256 of bytes, ``"sha256:..."``."""
-    return f"sha256:{hashlib.sha256(data).hexdigest()}"

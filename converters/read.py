@@ -12,7 +12,7 @@ from fastdata.converters.sources.listing import Listing, Skipped
 from fastdata.errors import DecodeError, SourceError
 from fastdata.images.probe import EXTENSIONS, ImageInfo
 from fastdata.system.checksum import crc32c
-from fastdata.system.memory import never
+from fastdata.system.resources import never
 from fastdata.system.threads import Task, Threads
 
 # What may be read ahead of the writer: enough files to keep threads busy while the writer syncs a

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 
 from fastdata.converters.journal import ADVICE
 from fastdata.converters.sources.listing import Skipped
-from fastdata.dataset.catalog_builder import CatalogBuilder
-from fastdata.dataset.json_fields import JsonFields
+from fastdata.dataset.catalog.builder import CatalogBuilder
 from fastdata.errors import CorruptError
+from fastdata.system.untrusted import JsonFields
 
 _SIZE = struct.Struct("<I")
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from fastdata.converters.sink import Sink
-from fastdata.dataset.catalog_builder import CatalogBuilder
+from fastdata.dataset.catalog.builder import CatalogBuilder
 from fastdata.dataset.manifest import Shard, Stored
 
 Fields = Mapping[str, bytes]

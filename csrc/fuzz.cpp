@@ -1,10 +1,10 @@
-// Mutates JPEGs and runs all that reads one over them: fuzz COUNT SEED FILE...
+// Mutates JPEGs and gives them to everything that reads JPEGs: fuzz COUNT SEED FILE...
 //
-// Built with -fsanitize=address,undefined, which end it at the first fault. It also ends, with
-// status 1 and the mutant in fuzz-failure.jpg, where two ways of decoding differ, where
-// transcoding changes a pixel or writes what libjpeg warns of, where a mutant takes over a second of CPU time, and where a good
-// image decodes otherwise after a bad one. The last line is the mix of what happened: a harness
-// whose mutants are all refused proves nothing.
+// It is built with -fsanitize=address,undefined, which end it at the first fault. It also ends,
+// with status 1 and the mutant in fuzz-failure.jpg, if two ways of decoding differ, if transcoding
+// changes a pixel or writes something that libjpeg warns about, if a mutant takes more than a
+// second of CPU time, or if a good image decodes differently after a bad one. The last line says
+// what happened to the mutants: a run in which all of them are refused proves nothing.
 
 #include <algorithm>
 #include <cstdio>
@@ -17,10 +17,10 @@
 #include <utility>
 #include <vector>
 
-#include "jpeg_codec.h"
-#include "jpeg_decode.h"
-#include "jpeg_header.h"
-#include "jpeg_transcode.h"
+#include "jpeg/codec.h"
+#include "jpeg/decode.h"
+#include "jpeg/header.h"
+#include "jpeg/transcode.h"
 
 #include <jerror.h>
 
@@ -68,7 +68,7 @@ void splice(Bytes &b, const Bytes &other, Random &random) {
     b.insert(b.begin() + at, other.begin() + from, other.begin() + from + count);
 }
 
-// Changes a marker or a byte close behind one, where lengths, sizes, tables and scans are.
+// Changes a marker or a byte soon after one, where lengths, sizes, tables and scans are.
 void edit_marker(Bytes &b, Random &random) {
     std::vector<size_t> markers;
     for (size_t i = 0; i + 1 < b.size(); ++i) {
@@ -85,7 +85,7 @@ void edit_marker(Bytes &b, Random &random) {
     }
 }
 
-// Exchanges, drops or doubles restart markers, or puts new ones into coded data.
+// Renumbers or drops a restart marker, or inserts one.
 void edit_restart(Bytes &b, Random &random) {
     const auto marker = static_cast<uint8_t>(0xD0 + random.below(8));
     const size_t at = random.below(b.size() + 1);
@@ -109,7 +109,7 @@ Bytes mutate(const std::vector<Bytes> &seeds, Random &random) {
             default: flip_bits(b, random);
         }
     }
-    b.shrink_to_fit();  // so that a read past its end is one past the allocation's
+    b.shrink_to_fit();  // so that reading past its end is reading past the allocation
     return b;
 }
 
@@ -137,7 +137,7 @@ Bytes copy(const RgbView &view) {
     std::exit(1);
 }
 
-// The pixels, or nothing where decoding failed.
+// Returns the pixels, or nothing if decoding failed.
 Bytes decode(JpegDecoder &decoder, const Bytes &b, const Box &box, JpegWay way, Mix &mix) {
     try {
         return copy(decoder.decode_region(b.data(), b.size(), box, way));
@@ -149,8 +149,8 @@ Bytes decode(JpegDecoder &decoder, const Bytes &b, const Box &box, JpegWay way, 
     return {};
 }
 
-// Our inverse transform is that of libjpeg-turbo on x86. Where a value between its two passes needs
-// more than 16 bits, as damage makes them, the code of x86 saturates and that of ARM wraps.
+// Our inverse transform is libjpeg-turbo's on x86. If a value between its two passes needs more
+// than 16 bits, as after damage, the code for x86 saturates and the code for ARM wraps.
 #if defined(__x86_64__)
 constexpr bool kSameIdct = true;
 #else
@@ -196,10 +196,11 @@ bool is_clean(const Bytes &b) {
     return jpeg.warnings() == 0;
 }
 
-// What libjpeg makes of damage becomes a file without any.
+// Re-encodes what libjpeg makes of a damaged image, which must give a file without damage.
 void salvage(const Bytes &b, Mix &mix) {
     try {
-        const TranscodeResult result = transcode(b.data(), b.size(), 16, kLimits, Tolerated::kDamage);
+        const TranscodeResult result =
+            transcode(b.data(), b.size(), 16, kLimits, Tolerated::kDamage);
         if (result.outcome != Transcoded::kDone) return;
         ++mix.salvaged;
         if (!is_clean(result.bytes)) report(b, "what was salvaged is damaged");
@@ -213,9 +214,10 @@ void run_one(JpegDecoder &decoder, const Bytes &b, Random &random, Mix &mix) {
         header = read_jpeg_header(b.data(), b.size(), kLimits);
     } catch (const DecodeError &) {
         ++mix.refused_header;
-        // The decoder does not rely on the probe: it meets such bytes as well.
-        decode(decoder, b, {0, 0, 1 + int(random.below(40)), 1 + int(random.below(40))},
-               JpegWay::kFastest, mix);
+        // The decoder must not rely on the probe, so it gets such bytes as well.
+        const int width = 1 + static_cast<int>(random.below(40));
+        const int height = 1 + static_cast<int>(random.below(40));
+        decode(decoder, b, {0, 0, width, height}, JpegWay::kFastest, mix);
         return;
     }
     decode_all_ways(decoder, b, random_box(header.width, header.height, random), mix);
@@ -276,7 +278,8 @@ int main(int argc, char **argv) {
         const Bytes b = mutate(seeds, random);
         const std::clock_t start = std::clock();
         run_one(decoder, b, random, mix);
-        const double seconds = double(std::clock() - start) / CLOCKS_PER_SEC;
+        const auto ticks = static_cast<double>(std::clock() - start);
+        const double seconds = ticks / CLOCKS_PER_SEC;
         mix.slowest = std::max(mix.slowest, seconds);
         if (seconds > kMaxSeconds) report(b, "took over a second");
         if (i % kCheckGoodEvery == 0) {
@@ -286,7 +289,8 @@ int main(int argc, char **argv) {
     }
     std::printf("mutants %ld, refused by the probe %ld; decodings: %ld decoded, %ld refused, "
                 "%ld warned; decoded by us alone %ld, by libjpeg-turbo alone %ld; "
-                "transcodings: %ld done, %ld kept, %ld failed, %ld of these salvaged; slowest %.0f ms\n",
+                "transcodings: %ld done, %ld kept, %ld failed, %ld of these salvaged; "
+                "slowest %.0f ms\n",
                 count, mix.refused_header, mix.decoded, mix.refused, mix.warned, mix.only_ours,
                 mix.only_libjpeg, mix.transcoded, mix.kept, mix.transcode_failed, mix.salvaged,
                 1e3 * mix.slowest);

@@ -1,10 +1,21 @@
-"""Hugging Face Accelerate on several processes, and on from one of its checkpoints.
+"""Train with Hugging Face Accelerate on several processes, and resume from its checkpoints.
 
     accelerate launch examples/accelerate_fit.py train/ --steps 500
     accelerate launch examples/accelerate_fit.py train/ --steps 900 --resume checkpoint/
 
-The loader does not go through ``prepare``: it shares samples out over the ranks and puts them on
-the device by itself. Accelerate saves and restores it like any other object with a state.
+Do not pass the loader to ``prepare`` (it would come back unchanged): it shards samples across ranks
+and copies them to the device itself. Accelerate saves and restores it like any object with a state;
+``skip_first_batches`` is neither needed nor possible.
+
+- ``accelerator.accumulate`` does not see the end of the loader's epochs: leftover batches
+  accumulate into the next one.
+- ``gather_for_metrics`` does not know padded places: gather ``batch.valid`` too, and count only
+  those.
+- A prepared ``DataLoader`` over ``fd.open(...)`` would be sharded twice, and most samples would
+  never come. That is an error; leave the ``DataLoader`` unprepared, or use
+  ``fd.open(..., ranks=fd.Ranks(0, 1))``, after which Accelerate's main process reads all samples,
+  sends them to the others and fills the last batch with samples from the beginning. The ``Trainer``
+  of transformers prepares its loaders this way.
 """
 
 import argparse
@@ -18,17 +29,17 @@ import fastdata as fd
 
 
 class Steps:
-    """How many steps were done, as Accelerate keeps it."""
+    """The number of completed steps, which Accelerate saves."""
 
     def __init__(self) -> None:
         self.done = 0
 
     def state_dict(self) -> dict[str, int]:
-        """For a checkpoint."""
+        """State for a checkpoint."""
         return {"done": self.done}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """From a checkpoint."""
+        """Restore from a checkpoint."""
         self.done = state["done"]
 
 
@@ -65,17 +76,17 @@ def main() -> None:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("data", help="what fastdata packed, or a folder of images")
+    parser.add_argument("data", help="packed data set or folder of images")
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--model", default="resnet18")
     parser.add_argument("--size", type=int, default=224)
-    parser.add_argument("--batch-size", type=int, default=64, help="samples a rank and step")
+    parser.add_argument("--batch-size", type=int, default=64, help="samples per rank and step")
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--checkpoint", default="checkpoint", help="a folder")
     parser.add_argument("--save-every", type=int, default=100)
-    parser.add_argument("--resume", help="a checkpoint to go on from")
+    parser.add_argument("--resume", help="checkpoint to resume from")
     return parser.parse_args()
 
 

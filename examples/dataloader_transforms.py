@@ -1,11 +1,11 @@
-"""Your own transforms of single samples on worker processes, and on in the middle of an epoch.
+"""Train with your own transforms in worker processes, and resume mid-epoch.
 
     python examples/dataloader_transforms.py train/ --steps 500
     python examples/dataloader_transforms.py train/ --steps 900 --resume checkpoint.pt
 
-``fd.open`` gives the samples, each worker its own, in the order of seed and epoch; torchdata's
-StatefulDataLoader keeps where they stand. A sample's random numbers are those of (seed, epoch,
-sample), so that a run that was stopped ends with the same weights as one that was not.
+``fd.open`` shards samples across workers in an order that depends on seed and epoch; torchdata's
+StatefulDataLoader saves each worker's position. Random numbers are seeded by (seed, epoch, sample),
+so a stopped and resumed run ends with the same weights as an uninterrupted one.
 """
 
 import argparse
@@ -22,11 +22,11 @@ import fastdata as fd
 
 
 class Transform:
-    """torchvision's transforms, with random numbers that depend on no worker."""
+    """torchvision's transforms, with random numbers that do not depend on the worker."""
 
     def __init__(self, size: int, seed: int) -> None:
         self.seed = seed
-        # in shared memory, so that workers that live for many epochs see it change
+        # in shared memory, so that persistent workers see it change
         self.epoch = torch.zeros(1, dtype=torch.int64).share_memory_()
         self.stages = v2.Compose(
             [
@@ -60,7 +60,7 @@ def main() -> None:
     )
     loader = StatefulDataLoader(
         data,
-        batch_size=None,  # whole batches come from the workers, in the same order for any number
+        batch_size=None,  # workers make whole batches, in the same order for any number of workers
         num_workers=args.workers,
         collate_fn=default_collate,
     )
@@ -100,9 +100,9 @@ def main() -> None:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("data", help="what fastdata packed, or a folder of images")
+    parser.add_argument("data", help="packed data set or folder of images")
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--model", default="resnet18")
     parser.add_argument("--size", type=int, default=224)
@@ -111,7 +111,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--checkpoint", default="checkpoint.pt")
     parser.add_argument("--save-every", type=int, default=100)
-    parser.add_argument("--resume", help="a checkpoint to go on from")
+    parser.add_argument("--resume", help="checkpoint to resume from")
     return parser.parse_args()
 
 

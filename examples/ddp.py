@@ -1,10 +1,10 @@
-"""Plain PyTorch on several processes, and on from a checkpoint in the middle of an epoch.
+"""Train with plain PyTorch on several processes, and resume mid-epoch from a checkpoint.
 
     torchrun --nproc-per-node 2 examples/ddp.py train/ --steps 500
     torchrun --nproc-per-node 4 examples/ddp.py train/ --steps 900 --resume checkpoint.pt
 
-Each rank gets its even share of every global batch, equally many batches of equal size. The
-loader's state is the same on all ranks and does not depend on their number.
+Each rank gets an even share of every global batch. The loader's state is the same on all ranks and
+does not depend on their number.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def save(
     loader: fd.Loader,
     step: int,
 ) -> None:
-    """Write a checkpoint, on one rank, under its name only when it is whole."""
+    """Write a checkpoint on one rank, and rename it once it is complete."""
     if distributed.get_rank() == 0:
         state = {
             "model": model.state_dict(),
@@ -76,16 +76,16 @@ def save(
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("data", help="what fastdata packed, or a folder of images")
+    parser.add_argument("data", help="packed data set or folder of images")
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--model", default="resnet18")
     parser.add_argument("--size", type=int, default=224)
-    parser.add_argument("--batch-size", type=int, default=64, help="samples a rank and step")
+    parser.add_argument("--batch-size", type=int, default=64, help="samples per rank and step")
     parser.add_argument("--checkpoint", default="checkpoint.pt")
     parser.add_argument("--save-every", type=int, default=100)
-    parser.add_argument("--resume", help="a checkpoint to go on from")
+    parser.add_argument("--resume", help="checkpoint to resume from")
     return parser.parse_args()
 
 

@@ -1,10 +1,10 @@
-"""Detection: boxes move with the crops of their images.
+"""Train a detector: boxes are cropped and flipped with their images.
 
     # img/0001.jpg with img/0001.json: {"boxes": [[x0, y0, x1, y1], ...], "classes": [1, ...]}
     fastdata pack img/ train/ --fields json
     python examples/detection.py train/ --classes 91 --steps 500
 
-Boxes of which less than a quarter is left in the crop are dropped.
+Boxes with less than a quarter of their area left in the crop are dropped.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import torchvision
 import fastdata as fd
 from fastdata.batch.targets import crop_boxes
 
-KEPT = 0.25  # share of a box's area that must be left for it to count
+KEPT = 0.25  # fraction of a box's area that must be left for it to count
 
 
 def main() -> None:
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def targets(batch: fd.Batch, shape: tuple[int, int]) -> list[dict[str, torch.Tensor]]:
-    """Boxes and classes of each image of a batch, as torchvision's detectors take them."""
+    """Boxes and classes of each image in a batch, as torchvision's detectors expect them."""
     assert batch.crops is not None  # the loader was given fields=
     found = []
     for row, text in enumerate(batch.fields["json"]):
@@ -64,16 +64,16 @@ def targets(batch: fd.Batch, shape: tuple[int, int]) -> list[dict[str, torch.Ten
 
 
 def area(boxes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """(M,) pixels of (M, 4) boxes."""
+    """Areas of (M, 4) boxes in pixels, (M,)."""
     width, height = boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]
     return np.asarray(width * height)
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("data", help="a data set packed with its boxes as a JSON field")
-    parser.add_argument("--classes", type=int, default=91, help="with the background, class 0")
+    parser.add_argument("data", help="data set packed with boxes as a JSON field")
+    parser.add_argument("--classes", type=int, default=91, help="including class 0, the background")
     parser.add_argument("--model", default="ssdlite320_mobilenet_v3_large")
     parser.add_argument("--size", type=int, default=320)
     parser.add_argument("--batch-size", type=int, default=8)

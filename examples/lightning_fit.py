@@ -1,10 +1,22 @@
-"""Lightning, on as many processes as there are devices, and on from one of its checkpoints.
+"""Train with Lightning, one process per device, and resume from its checkpoints.
 
     python examples/lightning_fit.py train/ --steps 500
     python examples/lightning_fit.py train/ --steps 900 --resume checkpoints/last.ckpt
 
-Lightning takes a loader as it is: it puts no sampler of its own into it, and keeps its state in
-every checkpoint, so that a run goes on in the middle of an epoch with the next batch.
+Lightning uses the loader as it is, without a sampler of its own, and saves its state in every
+checkpoint, so a run resumes mid-epoch with the next batch.
+
+- ``limit_train_batches`` ends every pass early, so each epoch would be the first again. Use
+  ``sampling=fd.Sampling(draws=...)`` for shorter epochs, or call
+  ``self.trainer.train_dataloader.set_epoch(self.current_epoch)`` in ``on_train_epoch_start``.
+- ``precision="bf16-true"`` and ``"16-true"`` do not convert a ``Batch``: give the loader the same
+  ``dtype``. ``"bf16-mixed"`` and ``"16-mixed"`` need nothing.
+- For exact evaluation on several ranks, make a loader with ``shuffle=False`` and count only valid
+  places::
+
+    right = (self(batch.images).argmax(1) == batch.labels)[batch.valid]
+    self.log("right", right.sum().float(), reduce_fx="sum", sync_dist=True, on_epoch=True)
+    self.log("counted", batch.valid.sum().float(), reduce_fx="sum", sync_dist=True, on_epoch=True)
 """
 
 import argparse
@@ -19,7 +31,7 @@ import fastdata as fd
 
 
 class Images(lightning.LightningDataModule):
-    """The data."""
+    """The training data."""
 
     def __init__(self, path: str, batch_size: int, size: int) -> None:
         super().__init__()
@@ -27,7 +39,7 @@ class Images(lightning.LightningDataModule):
         self.classes = fd.open(path).source.classes
 
     def train_dataloader(self) -> fd.Loader:
-        """The loader is made here, where the process knows its rank and its device."""
+        """Make the loader here, where the process knows its rank and its device."""
         assert self.trainer is not None
         crop, device = fd.RandomResizedCrop(self.size), self.trainer.strategy.root_device
         return fd.Loader(self.path, self.batch_size, crop=crop, flip=0.5, device=device)
@@ -42,14 +54,14 @@ class Classifier(lightning.LightningModule):
         self.model = network.to(memory_format=torch.channels_last)
 
     def training_step(self, batch: fd.Batch) -> torch.Tensor:
-        """Images come normalised and on the device."""
+        """Images are normalised and on the device."""
         images, labels = batch
         loss = cross_entropy(self.model(images), labels)
         self.log("loss", loss, prog_bar=True, batch_size=len(images))
         return loss
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """One optimiser."""
+        """SGD with momentum."""
         return torch.optim.SGD(self.parameters(), lr=0.05, momentum=0.9)
 
 
@@ -68,17 +80,17 @@ def main() -> None:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("data", help="what fastdata packed, or a folder of images")
+    parser.add_argument("data", help="packed data set or folder of images")
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--model", default="resnet18")
     parser.add_argument("--size", type=int, default=224)
-    parser.add_argument("--batch-size", type=int, default=64, help="samples a rank and step")
+    parser.add_argument("--batch-size", type=int, default=64, help="samples per rank and step")
     parser.add_argument("--accelerator", default="auto")
     parser.add_argument("--devices", default="auto")
     parser.add_argument("--checkpoints", default="checkpoints", help="a folder")
-    parser.add_argument("--resume", help="a checkpoint to go on from")
+    parser.add_argument("--resume", help="checkpoint to resume from")
     return parser.parse_args()
 
 

@@ -1,8 +1,10 @@
-"""Semantic segmentation: masks are cut, flipped and scaled as their images are.
+"""Train semantic segmentation: masks are cropped, scaled and flipped with their images.
 
-# img/0001.jpg with its mask img/0001.png: class indices in gray, or with a palette as in VOC
-fastdata pack img/ train/ --fields png
-python examples/segmentation.py train/ --classes 21 --steps 500
+    # img/0001.jpg with its mask img/0001.png: class indices in gray, or with a palette as in VOC
+    fastdata pack img/ train/ --fields png
+    python examples/segmentation.py train/ --classes 21 --steps 500
+
+Pixels outside an image are labelled 255, which the loss ignores.
 """
 
 import argparse
@@ -42,10 +44,10 @@ def main() -> None:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("data", help="a data set packed with its masks as a field")
-    parser.add_argument("--mask", default="png", help="the field that holds the mask")
+    parser.add_argument("data", help="data set packed with masks as a field")
+    parser.add_argument("--mask", default="png", help="field with the mask")
     parser.add_argument("--classes", type=int, default=21)
     parser.add_argument("--model", default="lraspp_mobilenet_v3_large")
     parser.add_argument("--size", type=int, default=256)

@@ -1,9 +1,11 @@
-"""timm's models, optimisers, schedules, mixup and average of weights, fed by fastdata.
+"""Train with timm's models, optimisers, schedules, mixup and weight averaging, fed by fastdata.
 
     python examples/timm_fit.py train/ --model vit_tiny_patch16_224 --steps 500
     torchrun --nproc-per-node 2 examples/timm_fit.py train/ --steps 900 --resume checkpoint.pt
 
-The step is that of timm's own train.py; its loaders, transforms and samplers are not needed.
+The step is that of timm's own train.py; fd.Loader replaces ``timm.data.create_loader`` and its
+samplers and transforms. Mixup draws from numpy's global generator, so after resuming, samples and
+crops are the same but its mixing is not.
 """
 
 import argparse
@@ -25,7 +27,7 @@ import fastdata as fd
 def main() -> None:
     """Train for some steps."""
     args = parse()
-    device = init_distributed_device(args)  # under torchrun it starts torch.distributed
+    device = init_distributed_device(args)  # under torchrun, starts torch.distributed
 
     classes = len(fd.open(args.data).source.classes)
     model = timm.create_model(args.model, num_classes=classes)
@@ -61,7 +63,7 @@ def main() -> None:
     criterion = SoftTargetCrossEntropy()
 
     while step < args.steps:
-        for images, labels in loader:  # labels are shares of classes, (N, classes)
+        for images, labels in loader:  # labels are class probabilities, (N, classes)
             scheduler.step_update(step)
             loss = criterion(ranks(images), labels)
             optimizer.zero_grad()
@@ -87,17 +89,17 @@ def main() -> None:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("data", help="what fastdata packed, or a folder of images")
+    parser.add_argument("data", help="packed data set or folder of images")
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--model", default="resnet18")
-    parser.add_argument("--size", type=int, help="the model's own by default")
-    parser.add_argument("--batch-size", type=int, default=64, help="samples a rank and step, even")
+    parser.add_argument("--size", type=int, help="default: the model's own")
+    parser.add_argument("--batch-size", type=int, default=64, help="per rank and step; even")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--checkpoint", default="checkpoint.pt")
     parser.add_argument("--save-every", type=int, default=100)
-    parser.add_argument("--resume", help="a checkpoint to go on from")
+    parser.add_argument("--resume", help="checkpoint to resume from")
     return parser.parse_args()
 
 

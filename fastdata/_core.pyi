@@ -1,6 +1,4 @@
-"""
-Native core of fastdata; fastdata.probe.core() tells whether it is there.
-"""
+"""The native core of fastdata, which is optional."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -11,23 +9,23 @@ from numpy.typing import NDArray
 
 def hold_threads() -> None:
     """
-    Let no other thread return from the core any more; to be called when the interpreter ends.
+    Keep other threads from returning from the core; call it when the interpreter ends.
     """
 
 def libjpeg_turbo_version() -> str:
     """Return the version of the linked libjpeg-turbo, for example '3.1.0'."""
 
-def probe_jpeg(data: bytes | memoryview, max_pixels: int, max_scans: int, max_segments: int) -> tuple[int, int, int, str, bool, bool, int, int]:
+def probe_jpeg(data: bytes | memoryview, limits: tuple[int, int, int]) -> tuple[int, int, int, str, bool, bool, int, int]:
     """
-    Return the fields of fastdata.jpeg_header.JpegHeader, in its order; raise DecodeError.
-    """
-
-def transcode_jpeg(data: bytes | memoryview, run_pixels: int, max_pixels: int, max_scans: int, max_segments: int, damaged: bool = False) -> tuple[bytes | None, str, bool, bool]:
-    """
-    Return the image coded in restart runs, or None and why it is kept as it is, whether libjpeg warns of it without harm, and whether bytes are left over in its coded data; with `damaged`, what libjpeg makes of damage. Raise DecodeError.
+    Return the fields of JpegHeader in jpeg_header.py, in its order; raise DecodeError.
     """
 
-def decode_crop(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], region: Annotated[NDArray[numpy.int64], dict(shape=(None, 4), order='C', device='cpu', writable=False)], scaled: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], cut: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], flip: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None, 3), order='C', device='cpu')], max_pixels: int, max_scans: int, max_segments: int) -> None:
+def transcode_jpeg(data: bytes | memoryview, run_pixels: int, limits: tuple[int, int, int], damaged: bool = False) -> tuple[bytes | None, str, bool, bool]:
+    """
+    Re-encode a JPEG with restart runs. Return it, or None and why it is kept as it is; whether libjpeg warns about it without harm; and whether bytes are left over in its coded data. With `damaged`, encode what libjpeg makes of damage. Raise DecodeError.
+    """
+
+def decode_crop(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], region: Annotated[NDArray[numpy.int64], dict(shape=(None, 4), order='C', device='cpu', writable=False)], scaled: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], cut: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], flip: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None, 3), order='C', device='cpu')], limits: tuple[int, int, int]) -> None:
     """
     Decode one crop of a JPEG into `out` in this thread; raise DecodeError.
     """
@@ -35,13 +33,10 @@ def decode_crop(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order=
 def resize_crop(image: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, 3), order='C', device='cpu', writable=False)], region: Annotated[NDArray[numpy.int64], dict(shape=(None, 4), order='C', device='cpu', writable=False)], scaled: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], cut: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], flip: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None, 3), order='C', device='cpu')]) -> None:
     """Resize one crop of a decoded image into `out` in this thread."""
 
-def cut_jpeg(data: bytes | memoryview, x0: int, y0: int, x1: int, y1: int, max_pixels: int, max_scans: int, max_segments: int) -> tuple[bytes | None, int, int]:
+def cut_jpeg(data: bytes | memoryview, x0: int, y0: int, x1: int, y1: int, limits: tuple[int, int, int]) -> tuple[bytes | None, int, int]:
     """
-    Return a JPEG of the restart runs that a region needs, and the place of its first pixel in the image; None where there are no runs to leave out. Raise DecodeError.
+    Return a JPEG of the restart runs that a region needs, and the column and row of its first pixel in the image; None if there are no runs to leave out. Raise DecodeError.
     """
-
-def crc32c(data: bytes | memoryview) -> int:
-    """Return the CRC-32C of the bytes."""
 
 class ByteSource:
     """Where the encoded bytes of a batch come from."""
@@ -55,9 +50,6 @@ class FileRanges(ByteSource):
     """Ranges of shards."""
 
     def __init__(self, files: FileSet, numbers: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
-
-class LoadedSamples(ByteSource):
-    """Samples in memory."""
 
 class LmdbFile:
     """An LMDB file that is read without mapping it."""
@@ -79,9 +71,12 @@ class WholeFiles(ByteSource):
 
     def __init__(self, paths: Sequence[bytes]) -> None: ...
 
-class Job:
+class LoadedSamples(ByteSource):
+    """Samples in memory."""
+
+class BatchJob:
     """
-    A batch that is being worked on; its end waits until nothing touches it.
+    A batch that is being worked on; dropping it waits until it is left alone.
     """
 
     def cancel(self) -> None:
@@ -92,32 +87,32 @@ class Job:
 
     def failures(self) -> list[tuple[int, int, bytes]]:
         """
-        Row, kind and message of each failure by row; call it after wait(). There is more than the first one only where the job kept going.
+        Row, kind and message of each failure, by row, once wait() was true. Only a job that keeps going has more than the first.
         """
 
-class LoadJob(Job):
+class LoadJob(BatchJob):
     """Samples being read into memory and probed."""
 
     def samples(self) -> LoadedSamples:
         """What was read, as a source for fill()."""
 
     def sizes(self) -> list[tuple[int, int]]:
-        """Width and height of each JPEG; zeros for what is none."""
+        """Width and height of each JPEG; zeros for other samples."""
 
 class WorkerPool:
     """
-    Threads that read and decode batches, of which images that need much memory share `memory` bytes; with `libjpeg` by libjpeg-turbo alone, which gives the same pixels, to compare with.
+    Threads that read and decode batches. Images that need much memory share `memory` bytes. With `libjpeg`, libjpeg-turbo decodes alone: the same pixels, to compare with.
     """
 
-    def __init__(self, threads: int, max_pixels: int, max_scans: int, max_segments: int, memory: int, libjpeg: bool = False) -> None: ...
+    def __init__(self, threads: int, limits: tuple[int, int, int], memory: int, libjpeg: bool = False) -> None: ...
 
     @property
     def threads(self) -> int:
-        """Threads that the system started, perhaps fewer than were asked for."""
+        """Threads that the system started, perhaps fewer than asked for."""
 
-    def fill(self, source: ByteSource, crcs: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], places: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], regions: Annotated[NDArray[numpy.int64], dict(shape=(None, 4), order='C', device='cpu', writable=False)], scaled: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], cut: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], flip: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None, 3), order='C', device='cpu')], keep_going: bool) -> Job:
+    def fill(self, source: ByteSource, crcs: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], places: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], regions: Annotated[NDArray[numpy.int64], dict(shape=(None, 4), order='C', device='cpu', writable=False)], scaled: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], cut: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], flip: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None, 3), order='C', device='cpu')], keep_going: bool) -> BatchJob:
         """
-        Decode the crops at `places` of a batch into `out`, which the job keeps alive and the caller leaves alone until it is done; `sizes` are those of the whole images.
+        Decode the crops at `places` of a batch into `out`, which the job keeps alive and nobody else may touch until it is done; `sizes` are those of the whole images.
         """
 
     def load(self, source: ByteSource, keep_going: bool) -> LoadJob:

@@ -3,25 +3,26 @@
     FastdataError
     |-- OptionError          an argument out of range, or contradicting another    (ValueError)
     |-- SourceError          a source that is missing or holds no image            (ValueError)
-    |-- DestinationError     a destination that holds something else
+    |-- DestinationError     a destination with something in it that a pack would destroy
     |   `-- BusyError        another process is packing into it
     |-- NotADatasetError     neither a packed data set nor a folder of images
     |-- CorruptError         bytes on disk that are not what was written
     |   |-- ManifestError    dataset.json
     |   |-- CatalogError     the catalog
-    |   |-- ShardError       a shard is missing, truncated, or of another size
-    |   |-- SampleError      one sample's bytes do not match their CRC32C
-    |   `-- BudgetError      more bad samples than on_error="replace" may replace
-    |-- StateError           a state or checkpoint that does not fit                 (ValueError)
+    |   |-- ShardError       a shard that is missing, truncated, or of another size
+    |   |-- SampleError      one sample, whose bytes do not match their CRC32C
+    |   `-- BudgetError      more bad samples than fd.Replace allows
+    |-- StateError           a state or checkpoint that does not fit               (ValueError)
     |-- DecodeError          one image that cannot be decoded                      (ValueError)
-    |-- DeviceError          a batch that a device has no room for, or cannot get (RuntimeError)
-    |-- ThreadError          no thread, or no process, can be started            (RuntimeError)
-    |-- TransformError       the user's transform fails, or its process died     (RuntimeError)
+    |-- DeviceError          a device that takes no batch, or has no room for it   (RuntimeError)
+    |-- ThreadError          a system that starts no thread, or no process         (RuntimeError)
+    |-- TransformError       the user's transform failed, or its process died      (RuntimeError)
     |-- StalledError         a batch that does not arrive                          (TimeoutError)
-    |-- RankError            another rank of a training run is gone                (RuntimeError)
+    |-- RankError            another rank of a training run that ended or hangs    (RuntimeError)
+    |-- DivergedError        a training run whose loss is infinite or NaN    (ArithmeticError)
     `-- MissingExtraError    an optional package that is not installed             (ImportError)
 
-The command line turns CorruptError into exit code 1 and every other one into 2.
+The command line exits with 1 on a CorruptError and with 2 on all others.
 """
 
 
@@ -54,7 +55,7 @@ class CorruptError(FastdataError):
 
 
 class ManifestError(CorruptError):
-    """dataset.json is unreadable, altered, or of an unknown version."""
+    """dataset.json is unreadable, was altered, or has an unknown version."""
 
 
 class CatalogError(CorruptError):
@@ -70,11 +71,11 @@ class SampleError(CorruptError):
 
 
 class BudgetError(CorruptError):
-    """More samples are bad than ``on_error="replace"`` may replace."""
+    """More samples are bad than ``fd.Replace`` allows."""
 
 
 class StateError(FastdataError, ValueError):
-    """A loader's state or a checkpoint is unreadable, or of another data set or other options."""
+    """A loader's state or a checkpoint is unreadable, or fits another data set or other options."""
 
 
 class DecodeError(FastdataError, ValueError):
@@ -86,7 +87,7 @@ class DeviceError(FastdataError, RuntimeError):
 
 
 class ThreadError(FastdataError, RuntimeError):
-    """The system lets the process start no thread, or no further process."""
+    """The system refuses to start a thread or a process."""
 
 
 class TransformError(FastdataError, RuntimeError):
@@ -94,11 +95,15 @@ class TransformError(FastdataError, RuntimeError):
 
 
 class StalledError(FastdataError, TimeoutError):
-    """A batch did not arrive within the deadline; storage hangs, most likely."""
+    """A batch did not arrive before the deadline; most likely storage hangs."""
 
 
 class RankError(FastdataError, RuntimeError):
-    """Another rank of a distributed run ended, or does not answer within the timeout."""
+    """Another rank of a distributed run ended, or did not answer within the timeout."""
+
+
+class DivergedError(FastdataError, ArithmeticError):
+    """The loss of a training run became infinite or NaN."""
 
 
 class MissingExtraError(FastdataError, ImportError):

@@ -5,8 +5,8 @@ import torch
 from fastdata.batch.workers import Transform
 from fastdata.device.slots import Layout
 from fastdata.errors import OptionError
-from fastdata.images.limits import check_max_pixels
-from fastdata.system import memory
+from fastdata.images.limits import MOST_PIXELS
+from fastdata.system import resources
 from fastdata.system.threads import MOST, check_count
 
 
@@ -43,7 +43,7 @@ def check_options(
         check_count("threads", threads)
     if not 0 <= prefetch <= MOST:
         raise OptionError(f"prefetch must be from 0 to {MOST}, found {prefetch}")
-    check_max_pixels(max_pixels)
+    check_count("max_pixels", max_pixels, MOST_PIXELS)
 
 
 def batch_bytes(
@@ -73,7 +73,7 @@ def check_memory(size: int, samples: int, batches: int) -> None:
     Raises:
         OptionError: There is not.
     """
-    there = memory.available()
+    there = resources.available_memory()
     if there is not None and size * batches > there:
         raise OptionError(
             f"{batches} batches of {samples} samples take {size * batches:,} bytes, {there:,} are "

@@ -14,7 +14,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from fastdata.batch.decode import decode
 from fastdata.batch.sample import Sample
 from fastdata.errors import DecodeError, OptionError
-from fastdata.images.limits import MAX_PIXELS, check_max_pixels
+from fastdata.images.limits import MAX_PIXELS, MOST_PIXELS
 from fastdata.loaders import state
 from fastdata.loaders.prepared import check_unprepared
 from fastdata.loaders.ranks import rank_and_world_size
@@ -23,6 +23,7 @@ from fastdata.loaders.readers.lmdb import LMDBSource
 from fastdata.loaders.readers.open_source import AnySource, open_source, source_class
 from fastdata.loaders.readers.tar import TarSource
 from fastdata.plan import order
+from fastdata.system.threads import check_count
 
 _AHEAD = 64  # samples whose order and catalog rows are looked up together
 
@@ -83,7 +84,7 @@ class SampleDataset(IterableDataset[Any]):
         if batch_size is not None and batch_size < 1:
             raise OptionError(f"batch_size must be 1 or more, found {batch_size}")
         rank_and_world_size(rank, world_size)
-        check_max_pixels(max_pixels)
+        check_count("max_pixels", max_pixels, MOST_PIXELS)
         self.source = self._open(path)
         self._decode = decode
         self._max_pixels = max_pixels

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fastdata.dataset.catalog.format import FORMAT_MASK
 from fastdata.images.probe import FORMATS
 from fastdata.loaders.readers.folder import FolderSource
 from fastdata.loaders.readers.open_source import open_source
 
 _BINS = 10
-_FORMAT = 0xFF  # bits of a row's flags
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         megapixels = [
             [low / 1e6, high / 1e6, number] for low, high, number in histogram(width * height)
         ]
-        codes = np.bincount(catalog.column("flags") & _FORMAT, minlength=len(FORMATS)).tolist()
+        codes = np.bincount(catalog.column("flags") & FORMAT_MASK, minlength=len(FORMATS)).tolist()
         return {
             **facts,
             "stored_bytes": sum(shard.bytes for shard in manifest.shards),

@@ -22,7 +22,7 @@ from fastdata.loaders.wiring import wired
 from fastdata.plan.batch_plan import BatchPlan
 from fastdata.plan.crop import CenterCrop, Crop
 from fastdata.plan.epochs import Shuffle
-from fastdata.system import cpu_count
+from fastdata.system import resources
 
 
 class Loader(BatchLoader):
@@ -178,7 +178,7 @@ class Loader(BatchLoader):
             mask=mask,
             transform=transform,
             workers=workers,
-            threads=threads or cpu_count.decode_threads(),
+            threads=threads or resources.decode_threads(),
             prefetch=prefetch,
             error_budget=error_budget,
             quarantine=Quarantine(quarantine, rank=ranks[0], world_size=ranks[1])

@@ -13,11 +13,12 @@ from torch.utils.data import get_worker_info
 
 from fastdata.batch.decode import decode_crop
 from fastdata.errors import DecodeError, OptionError, SourceError
-from fastdata.images.limits import MAX_PIXELS, check_max_pixels
+from fastdata.images.limits import MAX_PIXELS, MOST_PIXELS
 from fastdata.images.probe import probe
 from fastdata.loaders.ranks import rank_and_world_size
 from fastdata.plan import rng
 from fastdata.plan.crop import Crop
+from fastdata.system.threads import check_count
 
 __all__ = ["Decoder", "decoder"]
 
@@ -70,7 +71,7 @@ class Decoder:
         """
         if not 0 <= flip <= 1:
             raise OptionError(f"flip is a probability from 0 to 1, found {flip}")
-        check_max_pixels(max_pixels)
+        check_count("max_pixels", max_pixels, MOST_PIXELS)
         self._max_pixels = max_pixels
         self._crop = crop
         self._flip = flip

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from packing import picture
 
+from fastdata import native
 from fastdata.converters.pack import pack
-from fastdata.images import probe
 
 # as the command line does, for training on cores that other programs want too
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -36,7 +36,7 @@ def pytest_unconfigure() -> None:
 @pytest.fixture(scope="session")
 def native_core() -> ModuleType:
     """The native core; tests that need it skip without it, or fail where it is required (CI)."""
-    module = probe.core()
+    module = native.load()
     if module is None:
         reason = "the native core was not built: `pip install -v -e .` shows why"
         if os.environ.get("FASTDATA_REQUIRE_CORE"):

@@ -10,8 +10,8 @@ from pathlib import Path
 import jpegs  # in tests/helpers/
 from coded_jpegs import coded
 
-from fastdata.images.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS
-from fastdata.images.probe import core
+from fastdata import native
+from fastdata.images.limits import JpegLimits
 
 KINDS = (
     *("4:4:4 baseline", "4:2:0 baseline", "4:2:2 baseline", "4:4:0 baseline", "4:1:1 baseline"),
@@ -41,10 +41,9 @@ def main(folder: Path) -> None:
         seeds[f"adobe {transform}"] = jpegs.adobe(seeds["4:2:0 baseline"], transform)
         seeds[f"cmyk adobe {transform}"] = jpegs.adobe(seeds["cmyk"], transform)
     seeds["standard tables"] = jpegs.without_huffman_tables(seeds["4:2:0 restart 5"])
-    native = core()
-    for kind in TRANSCODED if native is not None else ():
-        limits = (MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS)
-        seeds[f"{kind} in runs"], *_ = native.transcode_jpeg(seeds[kind], 8, *limits)
+    core = native.load()
+    for kind in TRANSCODED if core is not None else ():
+        seeds[f"{kind} in runs"], *_ = core.transcode_jpeg(seeds[kind], 8, JpegLimits())
     folder.mkdir(parents=True, exist_ok=True)
     for kind, data in seeds.items():
         (folder / f"{re.sub('[^a-z0-9]+', '-', kind.replace(':', ''))}.jpg").write_bytes(data)

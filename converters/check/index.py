@@ -11,13 +11,13 @@ from typing import TypeVar
 
 from fastdata.converters.check.index_files import IndexFiles
 from fastdata.converters.check.verify_tar import verify_folder
-from fastdata.converters.problems import Progress, digest_text
+from fastdata.converters.problems import Progress
 from fastdata.converters.sources.listing import Skipped, count_reasons
 from fastdata.converters.tally import encode_report
 from fastdata.converters.tar.packed_folder import is_dataset
 from fastdata.converters.tar.samples import read_tar, survey
 from fastdata.converters.tar.webdataset import CLASSES
-from fastdata.dataset.catalog_builder import CatalogBuilder
+from fastdata.dataset.catalog.builder import CatalogBuilder
 from fastdata.dataset.manifest import (
     CATALOG_NAME,
     FILE_NAME,
@@ -27,6 +27,7 @@ from fastdata.dataset.manifest import (
     Manifest,
     Shard,
     Stored,
+    digest_text,
     fingerprint,
 )
 from fastdata.errors import (
@@ -35,7 +36,7 @@ from fastdata.errors import (
     OptionError,
     ShardError,
 )
-from fastdata.system import cpu_count
+from fastdata.system import resources
 from fastdata.system.files import Lock
 from fastdata.system.threads import Threads
 
@@ -230,7 +231,7 @@ class _Indexer:
 
     def _each(self, work: Callable[[Path], _T]) -> Iterator[_T]:
         """Work on every tar on several threads; the results come in order."""
-        pool = Threads(cpu_count.available(), "fastdata-index")
+        pool = Threads(resources.cpu_count(), "fastdata-index")
         try:
             yield from pool.map(work, self._paths)
         finally:

@@ -10,7 +10,8 @@ from typing import BinaryIO, Self
 from fastdata.converters.tar.packed_folder import has_catalog, has_manifest
 from fastdata.dataset.manifest import CATALOG_NAME, FILE_NAME, REPORT_NAME
 from fastdata.errors import DestinationError
-from fastdata.system.files import TMP_SUFFIX, Folder, read_regular, write_temporary
+from fastdata.system.files import TMP_SUFFIX, Folder, write_temporary
+from fastdata.system.untrusted import read_regular
 
 
 class IndexFiles:

@@ -12,7 +12,7 @@ from fastdata.converters.tally import encode_report
 from fastdata.converters.tar.layout import Content, Entry
 from fastdata.dataset.manifest import Options
 from fastdata.errors import DecodeError, ShardError
-from fastdata.system.files import open_regular
+from fastdata.system.untrusted import open_regular
 
 
 class Originals:

@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from fastdata.converters.problems import digest_text
 from fastdata.converters.sources.folder import scan
 from fastdata.converters.tar.samples import Row, read_tar
-from fastdata.dataset.catalog_builder import CatalogBuilder
-from fastdata.dataset.catalog_format import PART_ROWS, ROW
-from fastdata.dataset.manifest import CATALOG_NAME, Manifest, Shard
+from fastdata.dataset.catalog.builder import CatalogBuilder
+from fastdata.dataset.catalog.format import PART_ROWS, ROW
+from fastdata.dataset.manifest import CATALOG_NAME, Manifest, Shard, digest_text
 from fastdata.errors import ShardError
-from fastdata.system.files import read_regular
+from fastdata.system.untrusted import read_regular
 
 _START = struct.Struct("<QII")  # of a row: offset, length, CRC32C
 _MOST_TRIES = 16

@@ -8,13 +8,11 @@ from typing import Any, NamedTuple
 
 from fastdata.converters.check.index import Classes, source_of
 from fastdata.converters.check.rebuild_catalog import read_rows
-from fastdata.converters.problems import digest_text
 from fastdata.converters.sources.listing import Skipped, count_reasons
 from fastdata.converters.tar.layout import entries
 from fastdata.converters.tar.packed_folder import parts_of
-from fastdata.dataset.catalog import Catalog
-from fastdata.dataset.catalog_builder import CatalogBuilder
-from fastdata.dataset.json_fields import JsonFields, read_json
+from fastdata.dataset.catalog.builder import CatalogBuilder
+from fastdata.dataset.catalog.reader import Catalog
 from fastdata.dataset.manifest import (
     CATALOG_NAME,
     FILE_NAME,
@@ -24,11 +22,12 @@ from fastdata.dataset.manifest import (
     Options,
     Shard,
     Stored,
+    digest_text,
     fingerprint,
     parse,
 )
 from fastdata.errors import ManifestError
-from fastdata.system.files import read_regular
+from fastdata.system.untrusted import JsonFields, read_json, read_regular
 
 _FIELD = re.compile(rb'^  "(\w+)": ', re.MULTILINE)
 _ALIKE = 40  # of 71 characters of a digest: chance does not get there

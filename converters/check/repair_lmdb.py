@@ -11,21 +11,21 @@ from fastdata.converters.journal import Journal
 from fastdata.converters.lmdb.writer import LmdbWriter
 from fastdata.converters.problems import (
     digest_of,
-    digest_text,
     read_range,
 )
 from fastdata.converters.tar.layout import Entry, entries
 from fastdata.converters.writer import Item
 from fastdata.dataset import manifest as manifests
-from fastdata.dataset.catalog import Catalog
-from fastdata.dataset.catalog_builder import CatalogBuilder
-from fastdata.dataset.catalog_format import MAGIC, PART_ROWS, decode_header, header_bytes
-from fastdata.dataset.catalog_part import CatalogPart, Held, in_memory
-from fastdata.dataset.lmdb_file import LMDBFile, open_file
-from fastdata.dataset.lmdb_format import FIRST, PAGE, PAGE_HEADER
-from fastdata.dataset.manifest import Manifest, Shard
+from fastdata.dataset.catalog.builder import CatalogBuilder
+from fastdata.dataset.catalog.format import MAGIC, PART_ROWS
+from fastdata.dataset.catalog.part import CatalogPart, in_memory
+from fastdata.dataset.catalog.reader import Catalog, decode_header, header_bytes
+from fastdata.dataset.lmdb.file import LMDBFile, open_file
+from fastdata.dataset.lmdb.format import FIRST, PAGE, PAGE_HEADER
+from fastdata.dataset.manifest import Manifest, Shard, digest_text
 from fastdata.errors import CatalogError, FastdataError, ManifestError
-from fastdata.system.files import create, open_regular, temporary, write_atomically
+from fastdata.system.files import create, temporary, write_atomically
+from fastdata.system.untrusted import open_regular
 
 _BEGIN = b'{\n  "catalog": {'  # of every manifest
 _CHUNK = 16 << 20
@@ -98,12 +98,11 @@ def _find_catalog(fd: int, manifest: Manifest, where: str) -> Catalog | None:
         size = header_bytes(bytes(data[at : at + 20]), where)
         header = decode_header(bytes(data[at : at + size]), where)
         parts = []
-        for number in range(len(header.parts)):
-            length = header.part_bytes(number)
-            for start in _places(len(data), length):
+        for stated in header.parts:
+            for start in _places(len(data), stated.bytes):
                 with suppress(CatalogError):
-                    part = data[start : start + length]
-                    CatalogPart(header, number, in_memory(part), Held(), where)
+                    part = data[start : start + stated.bytes]
+                    CatalogPart(stated, len(header.fields), in_memory(part), where)
                     parts.append(part)
                     break
         if len(parts) != len(header.parts):

@@ -10,7 +10,7 @@ from fastdata.converters.check.locate import locate, read_content
 from fastdata.converters.check.originals import Originals
 from fastdata.converters.check.rebuild_catalog import rebuild_catalog
 from fastdata.converters.check.rebuild_manifest import rebuild_manifest, remnant
-from fastdata.converters.problems import CHUNK, check_stored, digest_text, read_range
+from fastdata.converters.problems import CHUNK, check_stored, read_range
 from fastdata.converters.tar.layout import Entry, end_of, entries, index_of, pieces, tail
 from fastdata.converters.tar.packed_folder import (
     LEFTOVER,
@@ -19,20 +19,28 @@ from fastdata.converters.tar.packed_folder import (
     open_manifest,
     parts_of,
 )
-from fastdata.dataset.catalog import Catalog
-from fastdata.dataset.manifest import CATALOG_NAME, FILE_NAME, MARK_NAME, REPORT_NAME, Manifest
+from fastdata.dataset.catalog.reader import Catalog
+from fastdata.dataset.manifest import (
+    CATALOG_NAME,
+    FILE_NAME,
+    MARK_NAME,
+    REPORT_NAME,
+    Manifest,
+    digest_text,
+    sha256_text,
+)
 from fastdata.errors import CatalogError, ShardError
 from fastdata.system.files import (
     TMP_SUFFIX,
     create,
     fsync_folder,
-    open_regular,
     own_size,
     publish,
     sync,
     temporary,
     write_atomically,
 )
+from fastdata.system.untrusted import open_regular
 
 
 def repair_folder(folder: Path, source: Path | None, wrong: set[str]) -> list[str]:
@@ -149,7 +157,7 @@ class _Repair:
                     return
                 digest.update(data)
                 file.write(data)
-            if part.shard is not None and f"sha256:{digest.hexdigest()}" != part.shard.digest:
+            if part.shard is not None and sha256_text(digest.digest()) != part.shard.digest:
                 return
             sync(file)
             publish(path)

@@ -15,15 +15,16 @@ from fastdata.converters.problems import (
     failure,
 )
 from fastdata.converters.tar.layout import Content, Entry, entries
-from fastdata.dataset.catalog import Catalog
-from fastdata.dataset.catalog_format import PART_ROWS
-from fastdata.dataset.lmdb_file import LMDBFile, check_seal, open_file, read_catalog, read_manifest
-from fastdata.dataset.lmdb_format import CATALOG_KEY, FIRST, PAGE, part_key, sample_key
-from fastdata.dataset.manifest import REPORT_NAME, Manifest, Shard
+from fastdata.dataset.catalog.format import PART_ROWS
+from fastdata.dataset.catalog.reader import Catalog
+from fastdata.dataset.lmdb.file import LMDBFile, check_seal, open_file, read_catalog, read_manifest
+from fastdata.dataset.lmdb.format import CATALOG_KEY, FIRST, PAGE, part_key, sample_key
+from fastdata.dataset.manifest import REPORT_NAME, Manifest, Shard, sha256_text
 from fastdata.errors import CatalogError, ManifestError, ShardError
-from fastdata.system import cpu_count
-from fastdata.system.files import open_regular, temporary
+from fastdata.system import resources
+from fastdata.system.files import temporary
 from fastdata.system.threads import Threads
+from fastdata.system.untrusted import open_regular
 
 _THREADS = 4
 
@@ -97,7 +98,7 @@ class _Verifier:
     def _check_groups(self, manifest: Manifest) -> Iterator[tuple[int, bool]]:
         """Yield the end of each group, and whether its pages are as they were packed."""
         ends = list(accumulate((group.bytes for group in manifest.shards), initial=FIRST * PAGE))
-        pool = Threads(min(_THREADS, cpu_count.available()), "fastdata-verify")
+        pool = Threads(min(_THREADS, resources.cpu_count()), "fastdata-verify")
         try:
             with open_regular(self._file.path) as fd:
                 sizes = [group.bytes for group in manifest.shards]
@@ -133,7 +134,7 @@ class _Verifier:
             self._report(str(error))
             return
         self._catalog = catalog
-        if f"sha256:{digest.hexdigest()}" != manifest.catalog.digest:
+        if sha256_text(digest.digest()) != manifest.catalog.digest:
             self._report("the catalog does not match its digest in the manifest")
 
     def _check_beside(self, manifest: Manifest) -> int:

@@ -11,7 +11,6 @@ from fastdata.converters.problems import (
     Problem,
     Progress,
     check_stored,
-    digest_text,
     failure,
 )
 from fastdata.converters.tar.layout import entries, index_of
@@ -24,12 +23,19 @@ from fastdata.converters.tar.packed_folder import (
     open_manifest,
     parts_of,
 )
-from fastdata.dataset.catalog import Catalog
-from fastdata.dataset.manifest import CATALOG_NAME, FILE_NAME, LOCK_NAME, MARK_NAME, REPORT_NAME
+from fastdata.dataset.catalog.reader import Catalog
+from fastdata.dataset.manifest import (
+    CATALOG_NAME,
+    FILE_NAME,
+    LOCK_NAME,
+    MARK_NAME,
+    REPORT_NAME,
+    digest_text,
+)
 from fastdata.errors import CatalogError, NotADatasetError, ShardError
-from fastdata.system import cpu_count
-from fastdata.system.files import open_regular
+from fastdata.system import resources
 from fastdata.system.threads import Threads
+from fastdata.system.untrusted import open_regular
 
 _THREADS = 4  # SHA-256 in so many threads is as fast as disks are
 
@@ -83,7 +89,7 @@ class _Verifier:
             self._progress("verify", done, total)
 
     def _check_all(self, parts: list[Part]) -> Iterator[tuple[int, list[Problem]]]:
-        pool = Threads(min(_THREADS, cpu_count.available()), "fastdata-verify")
+        pool = Threads(min(_THREADS, resources.cpu_count()), "fastdata-verify")
         try:
             yield from pool.map(self._check_part, parts)
         finally:

@@ -8,14 +8,16 @@ from typing import Literal, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from fastdata import native
 from fastdata.converters.images.orientation import orientation, turned
 from fastdata.converters.images.recode import readable
 from fastdata.converters.images.reductions import FIRST_FRAME, eight_bits, several_frames
 from fastdata.converters.images.transcode import RUN_PIXELS, salvage, transcode
 from fastdata.errors import DecodeError, OptionError
-from fastdata.images.limits import MAX_PIXELS, check_max_pixels, check_pixels
-from fastdata.images.probe import ImageInfo, core, decoding_bytes, probe
-from fastdata.system.memory import BUDGET, never
+from fastdata.images.limits import MAX_PIXELS, MOST_PIXELS, check_pixels
+from fastdata.images.probe import ImageInfo, decoding_bytes, probe
+from fastdata.system.resources import BUDGET, never
+from fastdata.system.threads import check_count
 
 Pixels = npt.NDArray[np.uint8]
 Scalar = bool | int | str | None
@@ -100,7 +102,7 @@ class Coding:
             raise OptionError(f"format must be one of {', '.join(_TARGETS)}, found {self.format!r}")
         if self.orient not in ("keep", "apply"):
             raise OptionError(f"orient must be keep or apply, found {self.orient!r}")
-        check_max_pixels(self.max_pixels)
+        check_count("max_pixels", self.max_pixels, MOST_PIXELS)
         if self.damaged not in ("skip", "keep"):
             raise OptionError(f"damaged must be skip or keep, found {self.damaged!r}")
 
@@ -191,7 +193,7 @@ class Coding:
         asked = self.format is not None and target != info.format
         if turn == 1 and size == upright and not asked:
             return self._unchanged(data, info, notes)
-        if info.format == "jpeg" and core() is not None:
+        if info.format == "jpeg" and native.load() is not None:
             # OpenCV makes gray pixels of damage
             data, _, warnings = transcode(data, RUN_PIXELS, self.max_pixels)
             notes += warnings

@@ -10,9 +10,17 @@ from fastdata.converters.images.reductions import FIRST_FRAME, LESS_DEPTH, NO_AL
 from fastdata.errors import DecodeError
 from fastdata.images.jpeg_header import is_lossless
 from fastdata.images.limits import MAX_PIXELS, check_pixels
-from fastdata.images.pillow import FORMATS, depth, load, needs_pillow, open_header, sniff, to_rgb
+from fastdata.images.pillow import (
+    FORMATS,
+    depth,
+    load,
+    needs_pillow,
+    open_header,
+    pillow_format,
+    to_rgb,
+)
 from fastdata.images.probe import probe
-from fastdata.system.memory import BUDGET, never
+from fastdata.system.resources import BUDGET, never
 
 _ORIENTATION = 274
 _BYTES_A_PIXEL = 16  # as the file has it, converted, as an array, and coded
@@ -48,13 +56,13 @@ def readable(
         StoppedError: It is not wanted any more.
     """
     try:
-        probe(data, max_pixels)
+        info = probe(data, max_pixels)
     except DecodeError:
-        kind = "jpeg" if is_lossless(data) else sniff(data[:64], name)
+        kind = "jpeg" if is_lossless(data) else pillow_format(data[:64], name)
         if kind is None:
             raise
     else:
-        kind = None if keep else needs_pillow(data)
+        kind = None if keep or info.format == "jpeg" else needs_pillow(data)
         if kind is None:
             return data, ()
     return to_png(data, kind, max_pixels, stopped)

@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fastdata import native
 from fastdata.errors import DecodeError
-from fastdata.images.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS
-from fastdata.images.probe import core, decoding_bytes, probe
-from fastdata.system.memory import BUDGET, never
+from fastdata.images.limits import MAX_PIXELS, JpegLimits
+from fastdata.images.probe import decoding_bytes, probe
+from fastdata.system.resources import BUDGET, never
 
 RUN_PIXELS = 32
 """Width of a run: shorter ones cost bytes, longer ones make crops decode more than they need."""
@@ -49,11 +50,11 @@ def transcode(jpeg: bytes, run_pixels: int, max_pixels: int = MAX_PIXELS) -> Tra
     Raises:
         DecodeError: Some part of the image is damaged.
     """
-    native = core()
-    if native is None:
+    core = native.load()
+    if core is None:
         return Transcoded(jpeg, "the native core was not built")
-    limits = (max_pixels, MAX_SCANS, MAX_SEGMENTS)
-    coded, kept, warned, left_over = native.transcode_jpeg(jpeg, run_pixels, *limits)
+    limits = JpegLimits(max_pixels)
+    coded, kept, warned, left_over = core.transcode_jpeg(jpeg, run_pixels, limits)
     notes = (WARNINGS,) * warned + (LEFT_OVER,) * left_over
     if coded is None:
         return Transcoded(jpeg, "" if kept == _HAS_RUNS else kept, notes)
@@ -90,11 +91,11 @@ def _salvaged(closed: bytes, max_pixels: int) -> bytes | None:
     from fastdata.images.pixels import decode
 
     pixels = decode(closed)
-    native = core()
-    if native is not None:
-        limits = (max_pixels, MAX_SCANS, MAX_SEGMENTS)
+    core = native.load()
+    if core is not None:
+        limits = JpegLimits(max_pixels)
         with suppress(DecodeError):
-            coded, *_ = native.transcode_jpeg(closed, RUN_PIXELS, *limits, damaged=True)
+            coded, *_ = core.transcode_jpeg(closed, RUN_PIXELS, limits, damaged=True)
             # Where scans are missing, libjpeg smooths what it has, which coefficients cannot say.
             if coded is not None and np.array_equal(decode(coded), pixels):
                 return bytes(coded)

@@ -8,11 +8,11 @@ from fastdata.converters.journal import Journal
 from fastdata.converters.lmdb.writer import LmdbWriter, whole_groups
 from fastdata.converters.place import Noted, check_size, refuse_other_pack
 from fastdata.converters.writer import Writer
-from fastdata.dataset import lmdb_file
-from fastdata.dataset.json_fields import JsonFields
+from fastdata.dataset.lmdb.file import open_file, read_manifest
 from fastdata.dataset.manifest import REPORT_NAME, Manifest, Shard
 from fastdata.errors import CorruptError, DestinationError, NotADatasetError
-from fastdata.system.files import fsync_folder, read_regular, temporary
+from fastdata.system.files import fsync_folder, temporary
+from fastdata.system.untrusted import JsonFields, read_regular
 
 
 class LmdbDestination:
@@ -46,7 +46,7 @@ class LmdbDestination:
         if not self.path.exists():
             return None
         try:
-            found = lmdb_file.read_manifest(lmdb_file.open_file(self.path))
+            found = read_manifest(open_file(self.path))
         except NotADatasetError as error:
             raise DestinationError(f"{error}; choose another name") from error
         if found.report is not None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from fastdata.converters.lmdb.tree import Leaves
-from fastdata.dataset.lmdb_format import (
+from fastdata.dataset.lmdb.format import (
     BIG,
     FIRST,
     LEAF,

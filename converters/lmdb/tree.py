@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
-from fastdata.dataset.lmdb_format import (
+from fastdata.dataset.lmdb.format import (
     BRANCH,
     FIRST,
     PAGE,
@@ -15,7 +15,7 @@ from fastdata.dataset.lmdb_format import (
     encode_page,
     sample_key,
 )
-from fastdata.dataset.lmdb_page import Page
+from fastdata.dataset.lmdb.page import Page
 from fastdata.errors import ShardError
 
 

@@ -16,8 +16,8 @@ from fastdata.converters.lmdb.pages import PageStream
 from fastdata.converters.lmdb.tree import find_leaves
 from fastdata.converters.sink import Sink
 from fastdata.converters.writer import Item, Placed
-from fastdata.dataset.catalog_builder import CatalogBuilder
-from fastdata.dataset.lmdb_format import (
+from fastdata.dataset.catalog.builder import CatalogBuilder
+from fastdata.dataset.lmdb.format import (
     CATALOG_KEY,
     FIRST,
     MANIFEST_KEY,
@@ -28,8 +28,8 @@ from fastdata.dataset.lmdb_format import (
     part_key,
     sample_key,
 )
-from fastdata.dataset.lmdb_seal import SEAL, Seal, encode_seal, seal_text
-from fastdata.dataset.manifest import Shard, Stored
+from fastdata.dataset.lmdb.seal import SEAL, Seal, encode_seal, seal_text
+from fastdata.dataset.manifest import Shard, Stored, sha256_text
 from fastdata.errors import DestinationError
 from fastdata.system.checksum import crc32c
 from fastdata.system.files import (
@@ -148,7 +148,7 @@ class LmdbWriter:
             digest.update(piece)
             size += len(piece)
             self._pages.put(key, len(piece), (piece,))
-        return Stored(size, f"sha256:{digest.hexdigest()}")
+        return Stored(size, sha256_text(digest.digest()))
 
     def publish(self, manifest: bytes) -> None:
         """Write manifest and tree, put everything on the disk, give the file its name."""
@@ -176,7 +176,7 @@ class LmdbWriter:
         write_all(self._fd, data)
 
     def _end_group(self, samples: int, size: int, note: bytes) -> None:
-        digest = f"sha256:{self._digest.hexdigest()}"
+        digest = sha256_text(self._digest.digest())
         self._digest = hashlib.sha256()
         group = Shard(size, digest, f"group-{len(self._groups):06d}", samples, None)
         os.fsync(self._fd)

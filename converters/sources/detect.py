@@ -14,11 +14,10 @@ from fastdata.converters.sources.formats.lmdb import DATA_NAME
 from fastdata.converters.sources.formats.tfrecord import is_tfrecord
 from fastdata.converters.tar.packed_folder import has_catalog, has_manifest
 from fastdata.dataset import manifest
-from fastdata.dataset.json_fields import read_json
-from fastdata.dataset.lmdb_format import PAGE, is_lmdb
-from fastdata.dataset.lmdb_seal import is_sealed
+from fastdata.dataset.lmdb.format import PAGE, is_lmdb
+from fastdata.dataset.lmdb.seal import is_sealed
 from fastdata.errors import OptionError, SourceError
-from fastdata.system.files import open_regular, read_regular
+from fastdata.system.untrusted import open_regular, read_json, read_regular
 
 Kind = Literal[
     "folder", "packed", "webdataset", "lmdb", "tfrecord", "parquet", "arrow", "hdf5", "mds"

@@ -5,8 +5,8 @@ import csv
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from fastdata.dataset.json_fields import read_json
 from fastdata.errors import SourceError
+from fastdata.system.untrusted import read_json
 
 _ADVICE = 'a line must be a JSON object such as {"path": "a.jpg"}'
 

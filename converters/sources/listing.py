@@ -14,6 +14,7 @@ import numpy.typing as npt
 from fastdata.converters.sources import keys
 from fastdata.converters.sources.fields import Column, FieldFile
 from fastdata.converters.sources.files import read_file
+from fastdata.dataset.manifest import sha256_text
 
 __all__ = ["FieldFile", "Listing", "Skipped", "count_reasons", "fingerprint"]
 
@@ -141,7 +142,7 @@ class Listing:
             self,
             labels=self.labels[places],
             sizes=self.sizes[places],
-            fingerprint=f"sha256:{digest.hexdigest()}",
+            fingerprint=sha256_text(digest.digest()),
             _names=b"".join(names),
             _ends=np.cumsum([len(name) for name in names], dtype=np.int64),
             _numbers={
@@ -180,4 +181,4 @@ def fingerprint(
     for name, column in (columns or {}).items():
         digest.update(f"field {name} ".encode("ascii"))
         column.hash_into(digest)
-    return f"sha256:{digest.hexdigest()}"
+    return sha256_text(digest.digest())

@@ -19,6 +19,7 @@ from fastdata.converters.problems import read_range
 from fastdata.converters.sources.fields import Texts
 from fastdata.converters.sources.files import CHANGED, failure
 from fastdata.converters.sources.listing import Listing
+from fastdata.dataset.manifest import sha256_text
 from fastdata.errors import SourceError
 from fastdata.system.checksum import crc32c
 
@@ -178,4 +179,4 @@ def content_fingerprint(
         digest.update(f"extents {name} ".encode("ascii"))
         for part in ("size", "crc"):
             digest.update(np.ascontiguousarray(column[part]).data)
-    return f"sha256:{digest.hexdigest()}"
+    return sha256_text(digest.digest())

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fastdata.converters.tar.format import END, member_header, padding
-from fastdata.dataset.catalog import ABSENT, Catalog
+from fastdata.dataset.catalog.format import ABSENT, FORMAT_MASK
+from fastdata.dataset.catalog.reader import Catalog
 from fastdata.errors import CatalogError
 from fastdata.images.probe import EXTENSIONS, FORMATS
 from fastdata.system.checksum import crc32c
@@ -84,7 +85,7 @@ def entries(catalog: Catalog, first: int, count: int) -> Iterator[Entry]:
         fields = {name: catalog.field(name, ids).tolist() for name in catalog.field_names}
         for place, ((key, name), row) in enumerate(zip(texts, rows.tolist(), strict=True)):
             offset, length, crc, _, label, _, _, flags, _ = row
-            code = flags & 0xFF
+            code = flags & FORMAT_MASK
             if code >= len(FORMATS):
                 raise CatalogError(f"sample {key!r}: unknown format {code}")
             image = Content(EXTENSIONS.get(FORMATS[code], ""), None, offset, length, crc)

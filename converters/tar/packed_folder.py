@@ -10,11 +10,11 @@ import numpy as np
 
 from fastdata.converters.problems import Problem
 from fastdata.dataset import manifest
-from fastdata.dataset.catalog import Catalog
-from fastdata.dataset.catalog_format import MAGIC
+from fastdata.dataset.catalog.format import MAGIC
+from fastdata.dataset.catalog.reader import Catalog
 from fastdata.dataset.manifest import CATALOG_NAME, FILE_NAME, MARK_NAME, Manifest, Shard
 from fastdata.errors import CatalogError, ManifestError, NotADatasetError
-from fastdata.system.files import open_regular, read_regular
+from fastdata.system.untrusted import open_regular, read_regular
 
 SHARD_NAME = re.compile(r"shard-\d{6,}\.tar")
 LEFTOVER = re.compile(

@@ -4,15 +4,15 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from fastdata.converters.problems import digest_of, digest_text, read_range
+from fastdata.converters.problems import digest_of, read_range
 from fastdata.converters.sources.listing import Skipped
 from fastdata.converters.tar.layout import index_file, index_line
 from fastdata.converters.tar.webdataset import Group, read_groups
-from fastdata.dataset.manifest import Shard
+from fastdata.dataset.manifest import Shard, digest_text
 from fastdata.errors import DecodeError, ShardError
 from fastdata.images.probe import FORMATS, probe
 from fastdata.system.checksum import crc32c
-from fastdata.system.files import open_regular
+from fastdata.system.untrusted import open_regular
 
 
 class Row(NamedTuple):
@@ -92,7 +92,13 @@ def read_tar(path: Path, fields: tuple[str, ...]) -> Indexed:
                 unlabelled += "cls" in row.fields
         text = index_file(lines)
         size = os.fstat(fd).st_size
-        shard = Shard(size, digest_of(fd, 0, size), path.name, len(rows), digest_text(text))
+        shard = Shard(
+            size,
+            digest_of(fd, 0, size),
+            path.name,
+            len(rows),
+            digest_text(text),
+        )
     return Indexed(shard, text, rows, skipped, unlabelled)
 
 

@@ -11,8 +11,15 @@ from fastdata.converters.journal import Journal
 from fastdata.converters.sink import Sink
 from fastdata.converters.tar.format import END, member_header, padding
 from fastdata.converters.writer import Fields, Item, Placed
-from fastdata.dataset.catalog_builder import CatalogBuilder
-from fastdata.dataset.manifest import CATALOG_NAME, FILE_NAME, Shard, Stored
+from fastdata.dataset.catalog.builder import CatalogBuilder
+from fastdata.dataset.manifest import (
+    CATALOG_NAME,
+    FILE_NAME,
+    Shard,
+    Stored,
+    digest_text,
+    sha256_text,
+)
 from fastdata.system.checksum import crc32c
 from fastdata.system.files import create, publish, temporary, write_all, write_atomically
 
@@ -176,10 +183,10 @@ class _Shard:
         write_atomically(self._path.with_name(index_name(self._path.name)), index)
         shard = Shard(
             bytes=self.bytes,
-            digest=f"sha256:{self._digest.hexdigest()}",
+            digest=sha256_text(self._digest.digest()),
             name=self._path.name,
             samples=len(self._index),
-            index=f"sha256:{hashlib.sha256(index).hexdigest()}",
+            index=digest_text(index),
         )
         journal.append(shard, note)
         publish(self._path)

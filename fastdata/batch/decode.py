@@ -10,16 +10,15 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from fastdata import native
 from fastdata.batch.resize import resize_window
 from fastdata.errors import DecodeError
-from fastdata.images.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS
+from fastdata.images.limits import MAX_PIXELS, JpegLimits
 from fastdata.images.pixels import Image
 from fastdata.images.pixels import decode as decode_by_opencv
-from fastdata.images.probe import ImageInfo, core, decoding_bytes, probe, warn_without_core
+from fastdata.images.probe import ImageInfo, decoding_bytes, probe
 from fastdata.plan.crop import CropPlan
-from fastdata.system.memory import BUDGET, never
-
-warn_without_core()
+from fastdata.system.resources import BUDGET, never
 
 _CORE_MOST_SIDE = 65535  # that the core resizes: a JPEG's longest
 
@@ -40,7 +39,7 @@ def decode(data: bytes, *, max_pixels: int = MAX_PIXELS) -> Image:
     """
     info = probe(data, max_pixels)
     with memory_for(info, data):
-        if info.format != "jpeg" or core() is None:
+        if info.format != "jpeg" or native.load() is None:
             return _pixels(data, info)
         out = np.empty((info.height, info.width, 3), np.uint8)
         size = np.array([[info.width, info.height]], np.int64)
@@ -77,7 +76,7 @@ def decode_crop(
     width, height = plan.size[row].tolist()
     check_size(info, width, height)
     with memory_for(info, data, stopped):
-        if info.format == "jpeg" and core() is not None:
+        if info.format == "jpeg" and native.load() is not None:
             _crop_jpeg(data, plan, row, out, max_pixels)
         else:
             _crop_pixels(_pixels(data, info), plan, row, out)
@@ -122,21 +121,21 @@ def _pixels(data: bytes, info: ImageInfo) -> Image:
 
 
 def _crop_jpeg(data: bytes, plan: CropPlan, row: int, out: Image, max_pixels: int) -> None:
-    native = core()
-    assert native is not None
+    core = native.load()
+    assert core is not None
     one = slice(row, row + 1)
     parts = plan.source[one], plan.scaled[one], plan.cut[one], plan.flip[one]
-    native.decode_crop(data, *parts, out[None], max_pixels, MAX_SCANS, MAX_SEGMENTS)
+    core.decode_crop(data, *parts, out[None], JpegLimits(max_pixels))
 
 
 def _crop_pixels(image: Image, plan: CropPlan, row: int, out: Image) -> None:
     """Cut, resize and flip decoded pixels; the core's resize is the same as for JPEGs."""
     x, y, width, height = plan.source[row].tolist()
-    native = core()
-    if native is not None and max(width, height) <= _CORE_MOST_SIDE:
+    core = native.load()
+    if core is not None and max(width, height) <= _CORE_MOST_SIDE:
         one = slice(row, row + 1)
         parts = plan.source[one], plan.scaled[one], plan.cut[one], plan.flip[one]
-        native.resize_crop(np.ascontiguousarray(image), *parts, out[None])
+        core.resize_crop(np.ascontiguousarray(image), *parts, out[None])
         return
     region = image[y : y + height, x : x + width]
     (scaled_width, scaled_height), (left, top) = plan.scaled[row].tolist(), plan.cut[row].tolist()

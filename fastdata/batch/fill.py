@@ -15,19 +15,20 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from fastdata import native
 from fastdata.batch.decode import decode_crop
 from fastdata.batch.native import Failures, NativeDecoder, NativeJob, Places
 from fastdata.batch.source import Ids, Source
+from fastdata.dataset.catalog.format import FORMAT_MASK
 from fastdata.errors import DecodeError
 from fastdata.images.limits import MAX_PIXELS
-from fastdata.images.probe import FORMATS, core, probe
+from fastdata.images.probe import FORMATS, probe
 from fastdata.plan.crop import Crop, CropPlan
 from fastdata.system.threads import Flag, Task, Threads, ended
 
 Pixels = npt.NDArray[np.uint8]
 
 _JPEG = FORMATS.index("jpeg")
-_FORMAT = 0xFF  # bits of a row's flags
 
 ALL = -1
 """The place of a failure that is the whole batch's."""
@@ -148,12 +149,10 @@ class Filler:
         self._flip = flip
         self._seed = seed
         self._keep_going = keep_going
-        native = core()
+        core = native.load()
         self._max_pixels = max_pixels
         self._native = (
-            None
-            if native is None
-            else NativeDecoder(native, source, threads, max_pixels=max_pixels)
+            None if core is None else NativeDecoder(core, source, threads, max_pixels=max_pixels)
         )
         self._batches = Threads(ahead, "fastdata-batch")
         self._samples = Threads(threads, "fastdata-decode")
@@ -174,7 +173,7 @@ class Filler:
             plan = self._plan(sizes, work) if sizes.all() else None
             self._decode_here(filling, work, places, plan, out)
         elif sizes.all():
-            jpeg = (rows["flags"] & _FORMAT) == _JPEG
+            jpeg = (rows["flags"] & FORMAT_MASK) == _JPEG
             encoded = self._native.encoded(ids, rows)
             crcs = np.ascontiguousarray(rows["crc"]) if self._source.has_checksums else _NONE
             plan = self._plan(sizes, work)

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fastdata import native
 from fastdata.batch.source import Ids, Source
 from fastdata.errors import DecodeError, FastdataError, SampleError, ShardError
-from fastdata.images.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS
-from fastdata.images.probe import core
+from fastdata.images.limits import MAX_PIXELS, JpegLimits
 from fastdata.plan.crop import CropPlan
-from fastdata.system import memory
+from fastdata.system import resources
 from fastdata.system.threads import warn_of_fewer
 
 Places = npt.NDArray[np.int64]
@@ -43,11 +43,11 @@ def cut_runs(
     Raises:
         DecodeError: The bytes are no JPEG, or the region reaches out of the image.
     """
-    native = core()
-    if native is None:
+    core = native.load()
+    if core is None:
         return data, 0, 0
-    limits = max_pixels, MAX_SCANS, MAX_SEGMENTS
-    small, left, top = native.cut_jpeg(data, x, y, x + width, y + height, *limits)
+    limits = JpegLimits(max_pixels)
+    small, left, top = core.cut_jpeg(data, x, y, x + width, y + height, limits)
     return (data if small is None else small), left, top
 
 
@@ -56,7 +56,7 @@ class NativeDecoder:
 
     def __init__(
         self,
-        native: ModuleType,
+        core: ModuleType,
         source: Source,
         threads: int,
         *,
@@ -68,9 +68,9 @@ class NativeDecoder:
             ThreadError: The system allows none.
         """
         self._source = source
-        self._core = native
-        limits = max_pixels, MAX_SCANS, MAX_SEGMENTS
-        self._pool = native.WorkerPool(threads, *limits, memory.share())
+        self._core = core
+        limits = JpegLimits(max_pixels)
+        self._pool = core.WorkerPool(threads, limits, resources.memory_share())
         if self._pool.threads < threads:
             warn_of_fewer(self._pool.threads, threads)
 

@@ -8,14 +8,18 @@ can change unseen.
 
 import hashlib
 import json
+import os
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from fastdata.dataset.json_fields import JsonFields
-from fastdata.errors import ManifestError, NotADatasetError
-from fastdata.system.files import read_regular, temporary
+from fastdata.dataset.catalog.reader import Catalog
+from fastdata.errors import CatalogError, ManifestError, NotADatasetError, ShardError
+from fastdata.system.files import temporary
+from fastdata.system.untrusted import JsonFields, read_regular
 
 FILE_NAME = "dataset.json"
 CATALOG_NAME = "catalog.fdc"
@@ -30,6 +34,7 @@ Options = Mapping[str, bool | int | str | None]
 _SHARD_NAME = re.compile(r"shard-\d{6,}\.tar(\.tmp)?")
 _PLAIN_NAME = re.compile(r"[^/\\\0]*[^/\\\0.][^/\\\0]*")
 PLAIN_TYPES = (bool, int, str, type(None))  # of options
+MIXED = "they are of different packs; restore the files of one"
 _ADVICE = "it is damaged or was edited: restore it, or pack again with --overwrite"
 
 
@@ -106,7 +111,7 @@ class Manifest:
 
     def digest(self) -> str:
         """Of all that dataset.json holds beside it."""
-        return _digest(_canonical(self._content()))
+        return digest_text(_canonical(self._content()))
 
     def _content(self) -> dict[str, object]:
         return {
@@ -140,7 +145,7 @@ def fingerprint(
         "labels": labels,
         "shards": [shard.digest for shard in shards],
     }
-    return _digest(_canonical(content))
+    return digest_text(_canonical(content))
 
 
 def load(folder: Path) -> Manifest:
@@ -272,5 +277,73 @@ def _canonical(content: Mapping[str, object]) -> bytes:
     return json.dumps(content, sort_keys=True, separators=(",", ":")).encode("ascii")
 
 
-def _digest(data: bytes) -> str:
-    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+def sha256_text(digest: bytes) -> str:
+    """A SHA-256 as manifests spell it, ``"sha256:..."``."""
+    return f"sha256:{digest.hex()}"
+
+
+def digest_text(data: bytes) -> str:
+    """The SHA-256 of bytes, spelled so."""
+    return sha256_text(hashlib.sha256(data).digest())
+
+
+class Shards(NamedTuple):
+    """A folder of shards."""
+
+    path: Path
+    manifest: Manifest
+    catalog: Catalog
+
+
+def open_shards(folder: Path) -> Shards:
+    """Open a folder of shards and compare manifest, catalog and shards by their sizes.
+
+    Raises:
+        NotADatasetError: The path is no folder of shards.
+        ManifestError: The manifest is damaged, or the pack unfinished.
+        CatalogError: The catalog is damaged, or of another pack.
+        ShardError: A shard is missing or of another size.
+    """
+    found = load(folder)
+    if found.kind != "tar":
+        raise ManifestError(f"{folder}: the manifest is one of an LMDB, not of shards")
+    path = folder / CATALOG_NAME
+    catalog = Catalog.from_file(path)
+    refuse_other_catalog(folder, found, catalog)
+    size = path.stat().st_size
+    if size != found.catalog.bytes:
+        raise CatalogError(
+            f"{path}: {size} bytes, the manifest states {found.catalog.bytes}; {MIXED}"
+        )
+    for shard in found.shards:
+        _check_size(folder / shard.name, shard.bytes)
+    return Shards(folder, found, catalog)
+
+
+def refuse_other_catalog(path: Path, found: Manifest, catalog: Catalog) -> None:
+    """Refuse a catalog beside a manifest that describes another data set.
+
+    Raises:
+        CatalogError: It is one.
+    """
+    if len(catalog) != found.samples or catalog.field_names != found.fields:
+        raise CatalogError(
+            f"{path}: the catalog holds {len(catalog)} samples with fields "
+            f"{catalog.field_names}, the manifest states {found.samples} with "
+            f"{found.fields}; {MIXED}"
+        )
+
+
+def _check_size(path: Path, size: int) -> None:
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        raise ShardError(
+            f"{path}: the shard cannot be read ({error.strerror}); restore it, or pack again"
+        ) from error
+    if not stat.S_ISREG(status.st_mode):
+        raise ShardError(f"{path}: the shard is not a regular file; restore it, or pack again")
+    if status.st_size != size:
+        raise ShardError(
+            f"{path}: {status.st_size} bytes, the manifest states {size}; restore it, or pack again"
+        )

@@ -1,6 +1,6 @@
 """The walk over a JPEG's markers in Python, for installations without the native core.
 
-csrc/jpeg_segments.cpp and csrc/jpeg_header.cpp do the same with the same results and refusals;
+csrc/jpeg/segments.cpp and csrc/jpeg/header.cpp do the same with the same results and refusals;
 tests hold the two together.
 """
 

@@ -1,12 +1,15 @@
 """What an image may ask for before anything is allocated or decoded for it."""
 
-from fastdata.errors import DecodeError, OptionError
+from typing import NamedTuple
+
+from fastdata.errors import DecodeError
 
 MAX_PIXELS = 178_956_970
 """Most pixels of one image: where Pillow, too, refuses instead of warning (twice its
 ``Image.MAX_IMAGE_PIXELS``, which is a quarter of 1 GiB at 3 bytes a pixel)."""
 
-_MOST_PIXELS = 2**30  # OpenCV's own limit
+MOST_PIXELS = 2**30
+"""Most that a user may ask for in the place of ``MAX_PIXELS``: OpenCV's own limit."""
 
 MAX_SCANS = 100
 """Most scans of one JPEG: cjpeg accepts no script with more. A decoder visits every pixel once for
@@ -17,14 +20,12 @@ MAX_SEGMENTS = 4096
 the largest ICC profile and six segments for each of ``MAX_SCANS`` scans need fewer than 1,000."""
 
 
-def check_max_pixels(max_pixels: int) -> None:
-    """Check a limit that a user gave in the place of ``MAX_PIXELS``.
+class JpegLimits(NamedTuple):
+    """What one JPEG may ask for, as the native core takes it."""
 
-    Raises:
-        OptionError: It is out of range.
-    """
-    if not 1 <= max_pixels <= _MOST_PIXELS:
-        raise OptionError(f"max_pixels must be from 1 to {_MOST_PIXELS}, found {max_pixels}")
+    max_pixels: int = MAX_PIXELS
+    max_scans: int = MAX_SCANS
+    max_segments: int = MAX_SEGMENTS
 
 
 def check_pixels(width: int, height: int, max_pixels: int = MAX_PIXELS) -> None:

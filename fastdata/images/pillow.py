@@ -64,7 +64,7 @@ _BRANDS = {
 _CONTAINERS = (b"mif1", b"msf1")  # of either: further brands tell
 
 
-def sniff(head: bytes, name: str = "") -> str | None:
+def pillow_format(head: bytes, name: str = "") -> str | None:
     """Tell a format that only Pillow reads.
 
     Args:

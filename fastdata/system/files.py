@@ -206,35 +206,6 @@ def own_size(path: Path) -> int | None:
     return None
 
 
-@contextlib.contextmanager
-def open_regular(path: str | os.PathLike[str]) -> Iterator[int]:
-    """Open a regular file for reading, by a link or not; a FIFO or a device is an error.
-
-    Raises:
-        OSError: It cannot be opened, or is no regular file.
-    """
-    # Without O_NONBLOCK a FIFO would keep us waiting.
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
-        yield fd
-    finally:
-        os.close(fd)
-
-
-def read_regular(path: str | os.PathLike[str], most: int = 1 << 30) -> bytes:
-    """The content of a regular file of at most so many bytes.
-
-    Raises:
-        OSError: As :func:`open_regular`, or it is larger: files with holes cost nothing to send.
-    """
-    with open_regular(path) as fd, os.fdopen(fd, "rb", closefd=False) as file:
-        if os.fstat(fd).st_size > most:
-            raise OSError(errno.EFBIG, f"larger than {most} bytes", os.fspath(path))
-        return file.read()
-
-
 def above_standard(fd: int) -> int:
     """The same open file under a descriptor above 2.
 

@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import ctypes
 import os
+import sys
 import threading
 import time
 import warnings
@@ -14,7 +15,6 @@ from queue import Empty, SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
 from fastdata.errors import OptionError, ThreadError
-from fastdata.images.probe import core
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -23,16 +23,14 @@ MOST = 1024
 """Threads, processes and batches ahead that anybody may ask for."""
 
 
-def check_count(name: str, count: int) -> None:
-    """Refuse a number of threads that nobody can want.
+def check_count(name: str, count: int, most: int = MOST) -> None:
+    """Refuse a number of anything that is out of range.
 
     Raises:
-        OptionError: It is out of range.
+        OptionError: It is less than 1, or more than ``most``.
     """
-    if count < 1:
-        raise OptionError(f"{name} must be 1 or more, found {count}")
-    if count > MOST:
-        raise OptionError(f"{name} must be {MOST} or fewer, found {count}")
+    if not 1 <= count <= most:
+        raise OptionError(f"{name} must be from 1 to {most}, found {count}")
 
 
 class Owner:
@@ -308,8 +306,8 @@ def _at_exit() -> None:
             _end(queue)
     for thread in list(_RUNNING):
         thread.join()
-    if (native := core()) is not None:
-        native.hold_threads()  # those of others, which may be daemons
+    if (core := sys.modules.get("fastdata._core")) is not None:
+        core.hold_threads()  # those of others, which may be daemons
 
 
 atexit.register(_at_exit)

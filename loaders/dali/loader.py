@@ -27,7 +27,7 @@ from fastdata.loaders.readers.mix import Mix
 from fastdata.plan.batch_plan import BatchPlan
 from fastdata.plan.crop import CenterCrop, Crop
 from fastdata.plan.epochs import Shuffle
-from fastdata.system import cpu_count
+from fastdata.system import resources
 
 _DALI_FLOATS = (torch.float32, torch.float16)
 
@@ -149,7 +149,7 @@ class DALILoader(BatchLoader):
         floats = dtype if None not in (device, normalize) and to.type == "cpu" else None
         size = batch_bytes(Layout(crop.shape, views), most, floats=floats)
         check_memory(size, most, prefetch + 2)
-        threads = cpu_count.decode_threads() if threads is None else threads
+        threads = resources.decode_threads() if threads is None else threads
         graph = Graph(
             batch_size=views * most,
             shape=crop.shape,

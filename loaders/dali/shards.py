@@ -4,6 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastdata.batch.source import Ids, Source
+from fastdata.dataset.catalog.format import FORMAT_MASK
 from fastdata.errors import OptionError, ShardError
 from fastdata.images.probe import FORMATS
 from fastdata.loaders.readers.tar import TarSource
@@ -12,7 +13,6 @@ from fastdata.plan.crop import CenterCrop, Crop, RandomResizedCrop
 UNREADABLE = ("gif", "npy")
 """Formats that DALI lacks."""
 
-_FORMAT = 0xFF  # bits of a row's flags
 _OFFSET_BITS = 40  # of a place in a shard
 
 
@@ -76,7 +76,7 @@ def check_shards(source: TarSource) -> None:
         OptionError: They hold images of a format that DALI lacks.
         ShardError: One has no index.
     """
-    codes = np.unique(source.catalog.column("flags") & _FORMAT)
+    codes = np.unique(source.catalog.column("flags") & FORMAT_MASK)
     if lacking := {FORMATS[code] for code in codes.tolist()} & set(UNREADABLE):
         raise OptionError(
             f"{source.path}: holds {', '.join(sorted(lacking))}, which DALI cannot decode; use "

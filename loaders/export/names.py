@@ -14,7 +14,7 @@ import numpy as np
 
 from fastdata.batch.source import Ids
 from fastdata.converters.sources import keys
-from fastdata.dataset.catalog import ABSENT
+from fastdata.dataset.catalog.format import ABSENT, FORMAT_MASK
 from fastdata.images.probe import EXTENSIONS, FORMATS
 from fastdata.loaders.readers.packed import PackedSource
 
@@ -26,7 +26,6 @@ _ENDINGS = {  # that tell the same as the format's own
 _CHUNK = 4096  # samples whose names are computed at once
 _MOST_PART = 255  # bytes of a file's name, on every common file system
 _MOST_PATH = 3072  # bytes of a relative path, so that there is room for the folder's own
-_FORMAT = 0xFF  # bits of a row's flags
 
 # Neither a separator nor a NUL, and no surrogate but those that stand for a byte.
 _NEVER = re.compile("[/\0\ud800-\udc7f\udd00-\udfff]")
@@ -109,7 +108,7 @@ class ExportNames:
     def _ordinary(self, ids: Ids) -> list[str]:
         """Paths of the images of N samples, if none is in another's way."""
         rows = self._catalog.rows(ids)
-        columns = ids.tolist(), rows["label"].tolist(), (rows["flags"] & _FORMAT).tolist()
+        columns = ids.tolist(), rows["label"].tolist(), (rows["flags"] & FORMAT_MASK).tolist()
         names = self._catalog.names(ids)
         return [self._path(*sample) for sample in zip(*columns, names, strict=True)]
 

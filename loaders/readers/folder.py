@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fastdata.batch.source import Ids
 from fastdata.converters.sources.folder import scan
-from fastdata.dataset.catalog import ROW
+from fastdata.dataset.catalog.format import ROW
 from fastdata.errors import NotADatasetError, SampleError, SourceError
 
 EXTENSIONS = frozenset({"jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "pgm", "ppm"})

@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fastdata.batch.source import Ids
-from fastdata.dataset.lmdb_file import sample_key
-from fastdata.dataset.lmdb_format import ADVICE
-from fastdata.dataset.packed import open_lmdb
+from fastdata.dataset.lmdb.file import open_lmdb
+from fastdata.dataset.lmdb.format import ADVICE, sample_key
 from fastdata.errors import ShardError
 from fastdata.loaders.readers.packed import PackedSource
 

@@ -1,6 +1,5 @@
 """Several packed data sets as one, with a share of each epoch for each."""
 
-import hashlib
 import math
 import os
 from collections.abc import Collection, Mapping
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastdata.batch.source import Ids, Source
+from fastdata.dataset.manifest import digest_text
 from fastdata.errors import OptionError
 from fastdata.loaders.readers.folder import FolderSource
 from fastdata.loaders.readers.open_source import open_source
@@ -74,7 +74,7 @@ class MixedSource:
             for s in self._sources
         ]
         parts = [f"{s.fingerprint} {x!r}" for s, x in zip(self._sources, self._shares, strict=True)]
-        self.fingerprint = f"sha256:{hashlib.sha256(' '.join(parts).encode()).hexdigest()}"
+        self.fingerprint = digest_text(" ".join(parts).encode())
 
     def strata(self, ids: Ids | range, draws: int | None) -> tuple[Stratum, ...]:
         """What an epoch draws from each data set.

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fastdata.batch.source import Ids, Source
-from fastdata.dataset.catalog import ABSENT, Catalog
+from fastdata.dataset.catalog.format import ABSENT
+from fastdata.dataset.catalog.reader import Catalog
 from fastdata.dataset.manifest import Manifest
 from fastdata.errors import CatalogError, SampleError, ShardError
 from fastdata.system.checksum import crc32c

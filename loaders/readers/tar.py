@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastdata.batch.source import Ids
-from fastdata.dataset.packed import open_shards
+from fastdata.dataset.manifest import open_shards
 from fastdata.errors import ShardError
 from fastdata.loaders.readers.packed import PackedSource
 

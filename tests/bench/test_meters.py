@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from fastdata.bench import gpm
-from fastdata.bench.clock import StepClock
-from fastdata.bench.usage import Usage
-from fastdata.system import cpu_count
+from fastdata.bench.measure import StepClock
+from fastdata.bench.usage import Activity, ActivityMeter, Usage
+from fastdata.system import resources
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
@@ -56,7 +55,7 @@ def test_cores_of_workers_count() -> None:
     stop.set()
     process.join(240)
 
-    assert usage.cpu_share * seconds * cpu_count.available() > 0.35
+    assert usage.cpu_share * seconds * resources.cpu_count() > 0.35
 
 
 # A GPU's counters, on a driver that is played
@@ -108,9 +107,9 @@ class _Nvml:
             metric.value = values[metric.metricId]
 
 
-def _activity(nvml: _Nvml, monkeypatch: pytest.MonkeyPatch) -> gpm.Activity:
-    monkeypatch.setattr(gpm, "nvml_handle", lambda _: (nvml, object()))
-    meter = gpm.ActivityMeter(CPU)
+def _activity(nvml: _Nvml, monkeypatch: pytest.MonkeyPatch) -> Activity:
+    monkeypatch.setattr("fastdata.bench.usage.nvml_handle", lambda _: (nvml, object()))
+    meter = ActivityMeter(CPU)
     with meter:
         pass
     assert nvml.samples == []  # all were freed

@@ -16,7 +16,7 @@ from packing import KINDS, content, originals, picture
 from fastdata.converters import pace, read
 from fastdata.converters.destination import destination
 from fastdata.converters.pack import PackReport, pack, parse_size
-from fastdata.dataset.catalog import Catalog
+from fastdata.dataset.catalog.reader import Catalog
 from fastdata.errors import (
     BusyError,
     OptionError,
@@ -150,7 +150,7 @@ def test_what_is_no_size(text: str | int) -> None:
 
 def test_arguments_are_checked_first(source: Path, tmp_path: Path) -> None:
     """A bad option or a missing source leaves no trace of a destination."""
-    with pytest.raises(OptionError, match="workers must be 1 or more, found 0"):
+    with pytest.raises(OptionError, match="workers must be from 1 to 1024, found 0"):
         pack(source, tmp_path / "out", workers=0)
     with pytest.raises(OptionError, match="run_pixels must be from 8 to 65535, found 0"):
         pack(source, tmp_path / "out", run_pixels=0)

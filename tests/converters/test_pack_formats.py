@@ -19,8 +19,8 @@ from PIL import Image
 import fastdata as fd
 from fastdata.converters.pack import pack
 from fastdata.dataset import manifest
-from fastdata.dataset.catalog import Catalog
-from fastdata.dataset.catalog_part import in_memory
+from fastdata.dataset.catalog.part import in_memory
+from fastdata.dataset.catalog.reader import Catalog
 from fastdata.system.checksum import crc32c
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 
 from fastdata.converters.sources.listing import Skipped
 from fastdata.converters.tally import Tally, encode_report
-from fastdata.dataset import catalog_builder, catalog_format
+from fastdata.dataset.catalog import builder, reader
 
 FIELDS = ("json", "txt")
 
@@ -49,8 +49,8 @@ def state(tally: Tally) -> list[object]:
 def test_notes_make_the_same_tally(counts: list[int]) -> None:
     """Whatever lies in each note, an empty one and the bound between parts included."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(catalog_builder, "PART_ROWS", 7)
-        patch.setattr(catalog_format, "PART_ROWS", 7)
+        patch.setattr(builder, "PART_ROWS", 7)
+        patch.setattr(reader, "PART_ROWS", 7)
         whole, taken = Tally(FIELDS), Tally(FIELDS)
         number = 0
         for count in counts:

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from fastdata.dataset import catalog, catalog_builder, catalog_format, catalog_part
-from fastdata.dataset.catalog import ABSENT, Catalog
-from fastdata.dataset.catalog_builder import CatalogBuilder
-from fastdata.dataset.catalog_format import FIELD, ROW
-from fastdata.dataset.catalog_part import in_memory
+from fastdata.dataset.catalog import builder, format, part, reader
+from fastdata.dataset.catalog.builder import CatalogBuilder
+from fastdata.dataset.catalog.format import ABSENT, FIELD, ROW
+from fastdata.dataset.catalog.part import in_memory
+from fastdata.dataset.catalog.reader import Catalog
 from fastdata.errors import CatalogError
 
 U32 = st.integers(0, 2**32 - 1)
@@ -26,7 +26,7 @@ TEXT = st.binary(max_size=300).map(lambda text: text.replace(b"\0", b"_"))
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of four rows and blocks of 64 bytes, so that a small catalog has many of both."""
-    for module in (catalog, catalog_builder, catalog_format, catalog_part):
+    for module in (builder, format, part, reader):
         for name, value in (
             ("PART_BITS", 2),
             ("PART_ROWS", 4),
@@ -119,10 +119,10 @@ def test_rows_come_back_as_they_went_in(
 
 def test_ids_cross_the_border_of_a_part(tmp_path: Path) -> None:
     """A catalog of more than one full-size part gives every row its own numbers."""
-    n = catalog_format.PART_ROWS + 2
+    n = format.PART_ROWS + 2
     opened = Catalog.from_file(write(tmp_path / "c", build(n, ("txt",))))
 
-    ids = np.array([n - 1, 0, catalog_format.PART_ROWS, catalog_format.PART_ROWS - 1])
+    ids = np.array([n - 1, 0, format.PART_ROWS, format.PART_ROWS - 1])
 
     assert opened.rows(ids)["crc"].tolist() == (2000 + ids).tolist()
     assert opened.keys(ids) == [f"k/{i}" for i in ids]
@@ -263,7 +263,7 @@ def test_golden_bytes() -> None:
 _OVERWRITTEN = """
 import sys
 import numpy as np
-from fastdata.dataset.catalog import Catalog
+from fastdata.dataset.catalog.reader import Catalog
 from fastdata.errors import CatalogError
 
 path, change = sys.argv[1:]
@@ -299,8 +299,8 @@ def test_memory_of_a_large_catalog_has_a_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beyond it what was read is given back, and read again where it is needed."""
-    monkeypatch.setattr(catalog, "most_held", lambda: 3)
-    n = catalog_format.PART_ROWS + 5000
+    monkeypatch.setattr(reader, "most_held", lambda: 3)
+    n = format.PART_ROWS + 5000
     opened = Catalog.from_file(write(tmp_path / "c", build(n, ("txt",))))
     generator = np.random.default_rng(0)
 
@@ -308,14 +308,14 @@ def test_memory_of_a_large_catalog_has_a_bound(
         ids = generator.integers(0, n, 5)
         assert opened.rows(ids)["crc"].tolist() == (2000 + ids).tolist()
         assert opened.keys(ids) == [f"k/{i}" for i in ids]
-        assert opened._held.blocks <= 3
+        assert opened._held <= 3
 
 
 def test_threads_and_children_read_what_one_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many threads, while memory is given back all the time, and a child get the same rows."""
-    monkeypatch.setattr(catalog, "most_held", lambda: 4)
+    monkeypatch.setattr(reader, "most_held", lambda: 4)
     n = 40_000
     opened = Catalog.from_file(write(tmp_path / "c", build(n)))
 

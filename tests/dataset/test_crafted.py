@@ -22,7 +22,7 @@ from fastdata.converters.check.repair import repair
 from fastdata.converters.check.verify import verify
 from fastdata.converters.journal import Journal
 from fastdata.converters.pack import pack
-from fastdata.dataset.catalog_format import decode_header, header_bytes
+from fastdata.dataset.catalog.reader import decode_header, header_bytes
 from fastdata.dataset.manifest import parse
 from fastdata.errors import CatalogError, FastdataError, ManifestError, SourceError
 from fastdata.loaders.describe import describe

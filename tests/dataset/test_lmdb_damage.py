@@ -16,7 +16,7 @@ from strides import EVERY
 
 import fastdata as fd
 from fastdata.converters.pack import pack
-from fastdata.dataset.lmdb_file import open_file
+from fastdata.dataset.lmdb.file import open_file
 from fastdata.errors import FastdataError, NotADatasetError
 from fastdata.loaders.readers.lmdb import LMDBSource
 
@@ -176,7 +176,7 @@ def test_loaders_raise_or_are_right(
 ) -> None:
     """Batches of a damaged file are those of the whole one, or an error comes."""
     if not core:
-        monkeypatch.setattr("fastdata.batch.fill.core", lambda: None)
+        monkeypatch.setattr("fastdata.native.load", lambda: None)
 
     def batches(path: Path) -> Pixels:
         loader = fd.Loader(path, 8, crop=fd.CenterCrop(16), shuffle=False, threads=1)

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from lmdb_files import BORDERS, NOTHING, manifest, read, sizes, write
 
-from fastdata.dataset.lmdb_file import check_seal, open_file, read_manifest, sample_key
+from fastdata.dataset.lmdb.file import check_seal, open_file, read_manifest
+from fastdata.dataset.lmdb.format import sample_key
 from fastdata.errors import ManifestError, NotADatasetError, ShardError
 from fastdata.system.mounts import network_file_system
 

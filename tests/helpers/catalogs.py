@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from fastdata.dataset import manifest
-from fastdata.dataset.catalog import Catalog
-from fastdata.dataset.catalog_builder import CatalogBuilder
+from fastdata.dataset.catalog.builder import CatalogBuilder
+from fastdata.dataset.catalog.reader import Catalog
 
 
 def edit_catalog(folder: Path, change: Callable[[Any], None]) -> None:

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 from jpegs import Pixels
 
-from fastdata.images.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS
+from fastdata.images.limits import JpegLimits
 
 Box = tuple[int, int, int, int]
-LIMITS = (MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS)
+LIMITS = JpegLimits()
 MEMORY = 1 << 40
 READ, CHECKSUM, DECODE, OTHER = range(4)  # kinds of failures
 SENTINEL = 77
@@ -40,7 +40,7 @@ class Crops(NamedTuple):
 
 def pool(core: ModuleType, threads: int = 1, *, libjpeg: bool = False) -> Any:
     """Threads with the package's limits."""
-    return core.WorkerPool(threads, *LIMITS, MEMORY, libjpeg=libjpeg)
+    return core.WorkerPool(threads, LIMITS, MEMORY, libjpeg=libjpeg)
 
 
 def whole_files(core: ModuleType, paths: Sequence[Path]) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 from fastdata.converters.journal import Journal
 from fastdata.converters.lmdb.writer import LmdbWriter
 from fastdata.converters.writer import Item
-from fastdata.dataset.catalog_builder import CatalogBuilder
+from fastdata.dataset.catalog.builder import CatalogBuilder
 from fastdata.dataset.manifest import Manifest, Shard, Stored
 
 NO_DIGEST = "sha256:" + "0" * 64

@@ -14,7 +14,7 @@ from fastdata.converters.images.coding import Coding
 from fastdata.converters.read import Loaded
 from fastdata.converters.sources.listing import Listing, Skipped
 from fastdata.dataset import manifest
-from fastdata.dataset.lmdb_file import open_file, read_manifest
+from fastdata.dataset.lmdb.file import open_file, read_manifest
 
 KINDS = pytest.mark.parametrize("name", ["shards", "one.lmdb"])
 

@@ -13,6 +13,7 @@ from modules import MODULES, imported_names
 ORDER = [
     "errors",
     "_core",
+    "native",
     "images",
     "system",
     "dataset",

@@ -15,7 +15,7 @@ from PIL import Image
 
 from fastdata.errors import DecodeError
 from fastdata.images.jpeg_header import JpegHeader, read_jpeg_header
-from fastdata.images.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS
+from fastdata.images.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS, JpegLimits
 
 Reader = Callable[[bytes], JpegHeader]
 
@@ -56,7 +56,7 @@ def read(request: pytest.FixtureRequest) -> Reader:
     core: ModuleType = request.getfixturevalue("native_core")
 
     def native(data: bytes) -> JpegHeader:
-        return JpegHeader(*core.probe_jpeg(data, MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS))
+        return JpegHeader(*core.probe_jpeg(data, JpegLimits()))
 
     return native
 
@@ -209,7 +209,7 @@ def _outcome(walk: Callable[[bytes], object], data: bytes) -> object:
 
 
 def _assert_twins(core: ModuleType, data: bytes) -> None:
-    native = _outcome(lambda d: core.probe_jpeg(d, MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS), data)
+    native = _outcome(lambda d: core.probe_jpeg(d, JpegLimits()), data)
 
     assert native == _outcome(read_jpeg_header, data)
 
@@ -249,18 +249,18 @@ def test_walks_agree_on_any_sequence_of_segments(
 def test_core_reads_any_buffer_of_bytes(native_core: ModuleType) -> None:
     """Bytes, a slice of a memoryview and a numpy array are all read where they are."""
     data = _jpeg()
-    limits = (MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS)
-    expected = native_core.probe_jpeg(data, *limits)
+    limits = JpegLimits()
+    expected = native_core.probe_jpeg(data, limits)
 
-    assert native_core.probe_jpeg(memoryview(b"??" + data)[2:], *limits) == expected
-    assert native_core.probe_jpeg(np.frombuffer(data, np.uint8), *limits) == expected
+    assert native_core.probe_jpeg(memoryview(b"??" + data)[2:], limits) == expected
+    assert native_core.probe_jpeg(np.frombuffer(data, np.uint8), limits) == expected
 
 
 @pytest.mark.parametrize("data", ["text", np.zeros(9, np.float32), np.zeros(9, np.uint8)[::2], 3])
 def test_core_refuses_what_it_would_have_to_copy(native_core: ModuleType, data: object) -> None:
     """Text, other dtypes and strided arrays are type errors, never silently converted."""
     with pytest.raises(TypeError):
-        native_core.probe_jpeg(data, MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS)
+        native_core.probe_jpeg(data, JpegLimits())
 
 
 def test_core_is_linked_with_libjpeg_turbo(native_core: ModuleType) -> None:

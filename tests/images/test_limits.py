@@ -20,14 +20,13 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import fastdata as fd
-from fastdata.batch import decode, fill, native
+from fastdata import native
 from fastdata.cli.commands import app
 from fastdata.converters.images.transcode import transcode
 from fastdata.dataset import manifest
 from fastdata.errors import DecodeError, OptionError, ShardError
-from fastdata.images import probe
 from fastdata.images.probe import FORMATS
-from fastdata.system import memory
+from fastdata.system import resources
 
 _CROP = fd.CenterCrop(16, resize=20)
 _GOOD = jpegs.scene(40, 30)
@@ -82,9 +81,7 @@ def refused(request: pytest.FixtureRequest) -> tuple[bytes, str]:
 
 
 def _without_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (decode, fill, native, probe):
-        monkeypatch.setattr(module, "core", lambda: None)
-    monkeypatch.setattr(probe, "_CORE", None)
+    monkeypatch.setattr(native, "load", lambda: None)
 
 
 def _folder(path: Path, data: bytes) -> Path:
@@ -166,7 +163,7 @@ def test_bytes_are_believed_and_not_the_flags(two: Path) -> None:
     assert torch.equal(_batch(two), expected)
 
     edit_catalog(two, _swap_formats)
-    if probe.core() is None:
+    if native.load() is None:
         assert torch.equal(_batch(two), expected)
     else:
         with pytest.raises(DecodeError, match="sample 'b': not a JPEG"):
@@ -289,10 +286,10 @@ def test_all_that_a_batch_takes_is_counted(
 ) -> None:
     """Normalised images in host memory, and what processes share, are part of a batch."""
     pixels = 23 * 100 * 100 * 3
-    monkeypatch.setattr(memory, "available", lambda: 4 * most * pixels)
+    monkeypatch.setattr(resources, "available_memory", lambda: 4 * most * pixels)
     with pytest.raises(OptionError, match=r"are free"):
         fd.Loader(shards, 23, crop=fd.CenterCrop(100), **options)
-    monkeypatch.setattr(memory, "available", lambda: 4 * most * (pixels + 1000))
+    monkeypatch.setattr(resources, "available_memory", lambda: 4 * most * (pixels + 1000))
     fd.Loader(shards, 23, crop=fd.CenterCrop(100), **options).close()
 
 
@@ -311,7 +308,7 @@ def test_no_memory_for_an_image_is_its_own_error(
 
     with pytest.raises(DecodeError, match="sample 'b': there is no memory to decode 40x30"):
         _batch(two)
-    if probe.core() is not None:
+    if native.load() is not None:
         log = tmp_path / "quarantine.jsonl"
         assert len(_batch(two, on_error="replace", quarantine=log)) == 2
         assert {json.loads(line)["key"] for line in log.read_text().splitlines()} == {"b"}
@@ -324,7 +321,7 @@ def test_native_threads_share_the_memory(native_core: ModuleType, tmp_path: Path
     image.save(tmp_path / "large.jpg", progressive=True, subsampling=0)
     one = 6 * side * side  # its coefficients
     source = filling.whole_files(native_core, [tmp_path / "large.jpg"] * 8)
-    threads = native_core.WorkerPool(4, *filling.LIMITS, 1)
+    threads = native_core.WorkerPool(4, filling.LIMITS, 1)
     out = np.empty((8, 8, 8, 3), np.uint8)
     tables = [(side, side), (0, 0, side, side), (8, 8), (0, 0)]
     plan = [np.tile(np.array(table, np.int64), (8, 1)) for table in tables]
@@ -345,7 +342,7 @@ def test_cancelling_ends_a_wait_for_memory(native_core: ModuleType, tmp_path: Pa
     side = 2600
     Image.new("RGB", (side, side)).save(tmp_path / "large.jpg", progressive=True, subsampling=0)
     source = filling.whole_files(native_core, [tmp_path / "large.jpg"] * 16)
-    threads = native_core.WorkerPool(4, *filling.LIMITS, 1)
+    threads = native_core.WorkerPool(4, filling.LIMITS, 1)
     tables = [(side, side), (0, 0, side, side), (8, 8), (0, 0)]
     plan = [np.tile(np.array(table, np.int64), (16, 1)) for table in tables]
     out = np.empty((16, 8, 8, 3), np.uint8)
@@ -377,13 +374,13 @@ def test_segments_of_a_jpeg_cost_a_few_times_their_bytes(marker: bytes) -> None:
 def test_coding_waits_for_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Packing asks the budget for each image, with what decoding it may take at most."""
     asked: list[int] = []
-    lease = memory.Budget.lease
+    lease = resources.Budget.lease
 
-    def note(self: memory.Budget, size: int, *rest: Any) -> Any:
+    def note(self: resources.Budget, size: int, *rest: Any) -> Any:
         asked.append(size)
         return lease(self, size, *rest)
 
-    monkeypatch.setattr(memory.Budget, "lease", note)
+    monkeypatch.setattr(resources.Budget, "lease", note)
     source = tmp_path / "source"
     source.mkdir()
     (source / "b.png").write_bytes(_png(_GOOD))

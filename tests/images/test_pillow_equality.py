@@ -30,7 +30,7 @@ import fastdata as fd
 from fastdata.converters.images.coding import Coding
 from fastdata.converters.pack import pack
 from fastdata.errors import DecodeError
-from fastdata.images.pillow import FORMATS, sniff
+from fastdata.images.pillow import FORMATS, pillow_format
 from fastdata.images.pixels import decode
 from fastdata.images.probe import probe
 
@@ -373,7 +373,7 @@ def test_pillow_does_not_warn_during_a_pack(tmp_path: Path) -> None:
 )
 def test_only_listed_formats_reach_pillow(head: bytes) -> None:
     """Nothing makes Pillow open a file by a decoder that is not on the list, such as EPS's."""
-    assert sniff(head + bytes(60)) is None
+    assert pillow_format(head + bytes(60)) is None
     with pytest.raises(DecodeError, match=r"not an image|cannot read this TGA"):
         packed(head + bytes(60), "picture.tga")
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from fastdata.errors import DecodeError
-from fastdata.images import probe as module
-from fastdata.images.probe import EXTENSIONS, FORMATS, MAX_PIXELS, ImageInfo, probe
+from fastdata.images.probe import EXTENSIONS, FORMATS, MAX_PIXELS, ImageInfo, probe, sniff
 
 MAGIC = {
     "jpeg": b"\xff\xd8\xff",
@@ -63,9 +62,8 @@ def test_the_core_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A JPEG probes alike with and without the native core."""
     data = _encoded("jpeg")
     with_core = probe(data)
-    monkeypatch.setattr(module, "_CORE", None)
+    monkeypatch.setattr("fastdata.native.load", lambda: None)
 
-    assert module.core() is None
     assert probe(data) == with_core
 
 
@@ -86,6 +84,33 @@ def test_what_is_no_image_is_refused(data: bytes, message: str) -> None:
     """Other files are refused with what they start with."""
     with pytest.raises(DecodeError, match=message):
         probe(data)
+
+
+@pytest.mark.parametrize("kind", EXTENSIONS)
+def test_what_is_announced_is_what_is_probed(kind: str) -> None:
+    """The first bytes name the format, even of an image that ends with them."""
+    data = _encoded(kind)
+
+    assert sniff(data[:64]) == kind == probe(data).format
+    assert sniff(data[:16]) == kind
+
+
+@pytest.mark.parametrize(
+    ("head", "kind"),
+    [
+        (b"\0\0\0\x20ftypheic\0\0\0\0", "heif"),
+        (b"8BPS\0\x01", "psd"),
+        (b"\0\0\0\x20ftypisom\0\0\0\0", None),
+        (b"\0\0\0\x0cJXL \r\n\x87\n", None),
+        (b"<html>", None),
+        (b"", None),
+    ],
+)
+def test_images_that_only_pack_reads_are_told_from_other_files(
+    head: bytes, kind: str | None
+) -> None:
+    """What Pillow reads has a name; videos, texts and nothing at all have none."""
+    assert sniff(head) == kind
 
 
 def _info_or_refusal(data: bytes) -> None:
@@ -125,7 +150,7 @@ import sys
 sys.modules["fastdata._core"] = None  # as where it was not built
 import fastdata as fd
 from fastdata.batch import decode
-from fastdata.images.probe import decoder
+from fastdata.native import decoder
 from fastdata.cli.commands import run
 print(decoder())
 sys.argv = ["fastdata", "pack", sys.argv[1], sys.argv[2]]

@@ -17,7 +17,7 @@ from PIL import Image
 
 import fastdata as fd
 from fastdata.batch.fill import Work
-from fastdata.dataset import catalog
+from fastdata.dataset.catalog.reader import Catalog
 from fastdata.errors import DecodeError, MissingExtraError, OptionError, SampleError, ShardError
 from fastdata.loaders.dali import imports
 from fastdata.loaders.dali.feed import Feeder
@@ -266,7 +266,7 @@ def test_a_checksum_that_does_not_match(shards: Path, tmp_path: Path) -> None:
     for path in shards.iterdir():
         (copy / path.name).write_bytes(path.read_bytes())
     number = 11
-    row = catalog.Catalog.from_file(copy / "catalog.fdc").rows([number])[0]
+    row = Catalog.from_file(copy / "catalog.fdc").rows([number])[0]
     shard = sorted(copy.glob("*.tar"))[row["shard"]]
     data = bytearray(shard.read_bytes())
     data[row["offset"] + row["length"] // 2] ^= 1

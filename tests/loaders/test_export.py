@@ -19,8 +19,8 @@ from PIL import Image
 
 from fastdata.converters.check.index import index
 from fastdata.converters.pack import pack
-from fastdata.dataset.catalog import Catalog
-from fastdata.dataset.catalog_builder import CatalogBuilder
+from fastdata.dataset.catalog.builder import CatalogBuilder
+from fastdata.dataset.catalog.reader import Catalog
 from fastdata.dataset.manifest import Manifest, Shard, Stored
 from fastdata.errors import BusyError, DestinationError, NotADatasetError, SampleError
 from fastdata.images.probe import FORMATS

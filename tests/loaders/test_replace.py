@@ -102,7 +102,7 @@ def test_folders_and_opencv_replace_too(
     options = {"on_error": "replace", "quarantine": tmp_path / "q.jsonl"}
 
     native = _ids(source, **options)
-    monkeypatch.setattr("fastdata.batch.fill.core", lambda: None)
+    monkeypatch.setattr("fastdata.native.load", lambda: None)
 
     assert _ids(source, **options) == native
     assert all(2 not in batch for batch in native)

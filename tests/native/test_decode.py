@@ -28,7 +28,7 @@ def decoder(native_core: ModuleType, tmp_path: Path, request: pytest.FixtureRequ
 
 
 def _transcode(core: ModuleType, data: bytes, run_pixels: int = 16) -> bytes:
-    runs, reason, *_ = core.transcode_jpeg(data, run_pixels, *LIMITS)
+    runs, reason, *_ = core.transcode_jpeg(data, run_pixels, LIMITS)
     assert isinstance(runs, bytes), reason
     return runs
 
@@ -66,12 +66,12 @@ def test_regions_are_exact(native_core: ModuleType, decoder: Decoder, kind: str)
         expected = jpegs.decoded(data)
         _check(decoder, data, expected)
 
-        runs, reason, *_ = native_core.transcode_jpeg(data, 16, *LIMITS)
+        runs, reason, *_ = native_core.transcode_jpeg(data, 16, LIMITS)
 
         assert reason in {"", HAS_RUNS[1], "more than 10 blocks an MCU"}
         if runs is not None:
             assert np.array_equal(jpegs.decoded(runs), expected)
-            assert native_core.transcode_jpeg(runs, 16, *LIMITS) == HAS_RUNS
+            assert native_core.transcode_jpeg(runs, 16, LIMITS) == HAS_RUNS
             _check(decoder, runs, expected)
 
 
@@ -117,7 +117,7 @@ def test_any_sampling_is_exact(
         data = coded(width, height, factors, interval)
         expected = jpegs.decoded(data)
         _check(decoder, data, expected)
-        runs, *_ = native_core.transcode_jpeg(data, 16, *LIMITS)
+        runs, *_ = native_core.transcode_jpeg(data, 16, LIMITS)
         if runs is not None:
             _check(decoder, runs, expected)
 
@@ -140,15 +140,15 @@ def test_images_without_data_are_refused(native_core: ModuleType, decoder: Decod
 
         assert isinstance(decoder.region(empty, (0, 0, width, height)), Failure)
         with pytest.raises(DecodeError):
-            native_core.transcode_jpeg(empty, 16, *LIMITS)
+            native_core.transcode_jpeg(empty, 16, LIMITS)
 
 
 def test_transcoding_makes_baseline_runs(native_core: ModuleType) -> None:
     """Progressive becomes baseline of one scan with a restart interval; size and sampling stay."""
     data = jpegs.MAKERS["4:2:0 progressive"](320, 90)
-    before = native_core.probe_jpeg(data, *LIMITS)
+    before = native_core.probe_jpeg(data, LIMITS)
     runs = _transcode(native_core, data, 32)
-    after = native_core.probe_jpeg(runs, *LIMITS)
+    after = native_core.probe_jpeg(runs, LIMITS)
 
     assert after[:4] == before[:4]
     progressive, arithmetic, interval, scans = after[4:]
@@ -162,7 +162,7 @@ def test_arithmetic_coding_becomes_huffman(native_core: ModuleType, decoder: Dec
 
     whole = decoder.region(jpegs.ARITHMETIC, (0, 0, 24, 16))
     assert np.array_equal(whole, jpegs.decoded(runs))
-    assert native_core.probe_jpeg(runs, *LIMITS)[5] is False
+    assert native_core.probe_jpeg(runs, LIMITS)[5] is False
 
 
 def test_transcoding_keeps_what_colours_need(native_core: ModuleType) -> None:
@@ -203,7 +203,7 @@ def test_unfinished_progressive_is_kept(
     data = jpegs.unfinished(jpegs.MAKERS["4:2:0 progressive"](70, 50), scans)
 
     reason = "progressive without its last refinement scan"
-    assert native_core.transcode_jpeg(data, 16, *LIMITS) == (None, reason, False, False)
+    assert native_core.transcode_jpeg(data, 16, LIMITS) == (None, reason, False, False)
     whole = decoder.region(data, (0, 0, 70, 50))
     assert isinstance(whole, np.ndarray)
     _check(decoder, data, whole)
@@ -214,7 +214,7 @@ def test_16_bit_tables_are_kept(native_core: ModuleType, decoder: Decoder) -> No
     data = jpegs.pillow(scene(40, 40), qtables=[[400] * 64, [900] * 64])
 
     reason = "quantisation tables that baseline lacks"
-    assert native_core.transcode_jpeg(data, 16, *LIMITS) == (None, reason, False, False)
+    assert native_core.transcode_jpeg(data, 16, LIMITS) == (None, reason, False, False)
     _check(decoder, data, jpegs.decoded(data))
 
 
@@ -232,7 +232,7 @@ def test_coefficients_beyond_baseline_are_kept(native_core: ModuleType, decoder:
         )
     )
 
-    found = native_core.transcode_jpeg(data, 16, *LIMITS)
+    found = native_core.transcode_jpeg(data, 16, LIMITS)
     assert found == (None, "coefficients beyond baseline's range", False, False)
     _check(decoder, data, jpegs.decoded(data))
 
@@ -241,7 +241,7 @@ def test_large_mcus_are_kept(native_core: ModuleType, decoder: Decoder) -> None:
     """More than ten blocks make no MCU of baseline; such an image is kept, and decodes."""
     data = jpegs.eleven_blocks(70, 50)
 
-    found = native_core.transcode_jpeg(data, 16, *LIMITS)
+    found = native_core.transcode_jpeg(data, 16, LIMITS)
     assert found == (None, "more than 10 blocks an MCU", False, False)
     _check(decoder, data, jpegs.decoded(data))
 
@@ -268,7 +268,7 @@ def test_fill_bytes_within_the_data(native_core: ModuleType, tmp_path: Path) -> 
 
     assert isinstance(decoder.region(damaged, (0, 0, 160, 120)), Failure)
     with pytest.raises(DecodeError, match="Corrupt JPEG data"):
-        native_core.transcode_jpeg(damaged, 16, *LIMITS)
+        native_core.transcode_jpeg(damaged, 16, LIMITS)
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,31 @@ def test_lmdb_survives_damage(native_core: ModuleType, tmp_path: Path) -> None:
     assert min(outcomes.values()) > 20, outcomes
 
 
+def test_lmdb_pages_hold_their_own_number(native_core: ModuleType, tmp_path: Path) -> None:
+    """A stale page in the place of a newer one, as a lost write leaves it, is an error."""
+    for word in (b"old", b"new"):
+        _lmdb(tmp_path / "x", dict.fromkeys(range(10), word))
+    pages = np.fromfile(tmp_path / "x", np.uint8).reshape(-1, 4096)
+    old, new = (
+        next(number for number, page in enumerate(pages) if word in page.tobytes())
+        for word in (b"old", b"new")
+    )
+    pages[new] = pages[old]
+    pages.tofile(tmp_path / "x")
+    file = native_core.LmdbFile(os.fsencode(tmp_path / "x"))
+    source = _values(native_core, file, [7], [(0, 3)])
+    failure = compare_bytes(filling.pool(native_core), source, [b"old"])
+    assert failure is not None
+    assert failure.kind == READ
+    assert b"page %d is not the page that belongs there" % new in failure.message
+
+
+def test_lmdb_paths_need_not_be_text(native_core: ModuleType, tmp_path: Path) -> None:
+    """A path that is no UTF-8 is named in the error as Python names it."""
+    with pytest.raises(OSError, match="\udcff"):
+        native_core.LmdbFile(os.fsencode(tmp_path) + b"/\xff")
+
+
 @pytest.mark.parametrize("offset", [40, 4096 + 40])
 def test_lmdb_page_sizes_are_checked(native_core: ModuleType, tmp_path: Path, offset: int) -> None:
     """A page size of zero, in either meta page, is an error instead of a division by it."""

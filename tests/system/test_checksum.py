@@ -1,4 +1,4 @@
-"""CRC32C of any buffer."""
+"""CRC32C of bytes."""
 
 import pytest
 
@@ -12,7 +12,8 @@ def test_the_published_check_value() -> None:
     assert crc32c(b"") == 0
 
 
-@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_every_kind_of_buffer_will_do(kind: type) -> None:
-    """Parts of a mapped file need no copy."""
-    assert crc32c(memoryview(kind(b"x123456789x"))[1:-1]) == 0xE3069283
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+def test_only_bytes_will_do(kind: type) -> None:
+    """What could change under the checksum, or is not contiguous, is no number that is wrong."""
+    with pytest.raises(TypeError):
+        crc32c(kind(b"123456789"))

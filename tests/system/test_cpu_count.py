@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fastdata.system import cpu_count
+from fastdata.system import resources
 
 
 def test_affinity() -> None:
@@ -15,8 +15,8 @@ def test_affinity() -> None:
     allowed = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, {min(allowed)})
-        assert cpu_count.available() == 1
-        assert cpu_count.decode_threads() == 1
+        assert resources.cpu_count() == 1
+        assert resources.decode_threads() == 1
     finally:
         os.sched_setaffinity(0, allowed)
 
@@ -46,7 +46,7 @@ def test_quota(tmp_path: Path, files: dict[str, str], own: str, quota: float) ->
         (tmp_path / name).write_text(text)
     (tmp_path / "own").write_text(own)
 
-    assert cpu_count.quota(tmp_path, tmp_path / "own") == quota
+    assert resources.cpu_quota(tmp_path, tmp_path / "own") == quota
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_cpuset(tmp_path: Path, files: dict[str, str], own: str, count: int) -> 
         (tmp_path / name).write_text(text)
     (tmp_path / "own").write_text(own)
 
-    assert cpu_count._cpuset(tmp_path, tmp_path / "own") == count
+    assert resources._cpuset(tmp_path, tmp_path / "own") == count
 
 
 @pytest.mark.parametrize(
@@ -92,11 +92,11 @@ def test_ranks_share_the_cores(
 ) -> None:
     """The ranks of a machine never count a core twice, and keep cores that are theirs alone."""
     monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
-    monkeypatch.setattr(cpu_count, "affinity", lambda: affinity)
-    monkeypatch.setattr(cpu_count, "_cpuset", lambda: cpuset)
-    monkeypatch.setattr(cpu_count, "quota", lambda: quota)
+    monkeypatch.setattr(resources, "cpu_affinity", lambda: affinity)
+    monkeypatch.setattr(resources, "_cpuset", lambda: cpuset)
+    monkeypatch.setattr(resources, "cpu_quota", lambda: quota)
 
-    assert cpu_count.share() == expected
+    assert resources.rank_cpu_count() == expected
 
 
 @pytest.mark.parametrize(
@@ -123,38 +123,38 @@ def test_leaves_cores_to_the_trainer(
         assert most == share
         return free
 
-    monkeypatch.setattr(cpu_count, "share", lambda: share)
-    monkeypatch.setattr(cpu_count, "free", measured)
+    monkeypatch.setattr(resources, "rank_cpu_count", lambda: share)
+    monkeypatch.setattr(resources, "free_cores", measured)
 
-    assert cpu_count.decode_threads() == threads
+    assert resources.decode_threads() == threads
 
 
 def test_free_cores_are_at_most_those_there_are() -> None:
     """However many threads compute, they get no more than the cores of the affinity."""
     allowed = os.sched_getaffinity(0)
-    cpu_count.free.cache_clear()
+    resources.free_cores.cache_clear()
     try:
         os.sched_setaffinity(0, {min(allowed)})
-        assert 0 < cpu_count.free(3) < 1.2
+        assert 0 < resources.free_cores(3) < 1.2
     finally:
         os.sched_setaffinity(0, allowed)
-        cpu_count.free.cache_clear()
+        resources.free_cores.cache_clear()
 
 
 def test_free_cores_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process measures once, so that all its loaders agree and none takes the time again."""
     spins: list[int] = []
-    spin = cpu_count._spin
+    spin = resources._spin
 
-    def counted(barrier: threading.Barrier) -> cpu_count._Spin:
+    def counted(barrier: threading.Barrier) -> resources._Spin:
         spins.append(1)
         return spin(barrier)
 
-    monkeypatch.setattr(cpu_count, "_spin", counted)
-    cpu_count.free.cache_clear()
-    first = cpu_count.free(1)
+    monkeypatch.setattr(resources, "_spin", counted)
+    resources.free_cores.cache_clear()
+    first = resources.free_cores(1)
 
-    assert cpu_count.free(1) == first
+    assert resources.free_cores(1) == first
     assert 1 <= len(spins) <= 3
 
 
@@ -164,8 +164,8 @@ def test_threads_that_cannot_start_say_nothing(monkeypatch: pytest.MonkeyPatch) 
     def refused(_: threading.Barrier) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(cpu_count, "_spin", refused)
-    cpu_count.free.cache_clear()
+    monkeypatch.setattr(resources, "_spin", refused)
+    resources.free_cores.cache_clear()
 
-    assert cpu_count.free(7) == 7
-    cpu_count.free.cache_clear()
+    assert resources.free_cores(7) == 7
+    resources.free_cores.cache_clear()

@@ -11,7 +11,8 @@ from typing import BinaryIO
 import pytest
 
 from fastdata.errors import BusyError, DestinationError
-from fastdata.system.files import Lock, open_own, read_regular, temporary, write_atomically
+from fastdata.system.files import Lock, open_own, temporary, write_atomically
+from fastdata.system.untrusted import read_regular
 
 HOLD = """
 import sys, time

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fastdata.system import memory
-from fastdata.system.memory import SMALL, Budget, StoppedError
+from fastdata.system import resources
+from fastdata.system.resources import SMALL, Budget, StoppedError
 
 _LIMIT = 60.0  # seconds, which only a hang meets
 
@@ -20,27 +20,27 @@ def test_what_is_available_is_what_machine_and_cgroups_leave(tmp_path: Path) -> 
     info, own = tmp_path / "meminfo", tmp_path / "own"
     info.write_text("MemTotal:  100 kB\nMemAvailable:     80 kB\n")
     own.write_text("0::/job\n")
-    assert memory.available(info, tmp_path, own) == 80 << 10
+    assert resources.available_memory(info, tmp_path, own) == 80 << 10
 
     inner = tmp_path / "job"
     inner.mkdir()
     (inner / "memory.max").write_text("max\n")
     (inner / "memory.current").write_text("9000\n")
     (inner / "memory.stat").write_text("anon 6000\ninactive_file 2500\nactive_file 500\n")
-    assert memory.available(info, tmp_path, own) == 80 << 10
+    assert resources.available_memory(info, tmp_path, own) == 80 << 10
 
     (inner / "memory.max").write_text("10000\n")  # of which 6,000 are more than page cache
-    assert memory.available(info, tmp_path, own) == 4000
-    assert memory.available(tmp_path / "none", tmp_path, own) is None
+    assert resources.available_memory(info, tmp_path, own) == 4000
+    assert resources.available_memory(tmp_path / "none", tmp_path, own) is None
 
 
 def test_ranks_of_a_machine_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of the processes that torchrun starts takes its part alone."""
-    monkeypatch.setattr(memory, "available", lambda: 64 << 30)
-    assert memory.share() == 16 << 30
+    monkeypatch.setattr(resources, "available_memory", lambda: 64 << 30)
+    assert resources.memory_share() == 16 << 30
 
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
-    assert memory.share() == 2 << 30
+    assert resources.memory_share() == 2 << 30
 
 
 def _many(budget: Budget, sizes: list[int]) -> int:
@@ -108,9 +108,9 @@ def test_a_wait_ends_when_its_result_is_not_wanted() -> None:
 
 def test_a_forked_child_starts_with_nothing_in_use() -> None:
     """A child lacks the threads that hold memory in its parent, and does not wait for them."""
-    with memory.BUDGET.lease(1 << 60):
+    with resources.BUDGET.lease(1 << 60):
         child = os.fork()
         if child == 0:
-            with memory.BUDGET.lease(1 << 60):
+            with resources.BUDGET.lease(1 << 60):
                 os._exit(0)
         assert os.waitpid(child, 0)[1] == 0

@@ -13,7 +13,7 @@ from interrupting import interrupted
 
 import fastdata as fd
 from fastdata.errors import OptionError, ThreadError
-from fastdata.system import cpu_count
+from fastdata.system import resources
 from fastdata.system.threads import MOST, Task, Threads, ended
 
 _LIMIT = 120.0  # seconds; it only ends what hangs
@@ -158,7 +158,7 @@ def test_packing_with_few_threads(
 def test_few_threads_are_no_reason_to_decode_on_fewer(allowed: list[int]) -> None:
     """Where threads for counting free cores cannot be started, all cores count, at once."""
     allowed[0] = 3
-    free = cpu_count.free.__wrapped__
+    free = resources.free_cores.__wrapped__
 
     assert free(4) == 4
 

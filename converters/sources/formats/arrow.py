@@ -15,8 +15,8 @@ from fastdata.converters.sources.formats.bounds import (
 )
 from fastdata.converters.sources.records import RecordListing
 from fastdata.converters.sources.spool import Row, spooled
-from fastdata.dataset.json_fields import read_json
 from fastdata.errors import FastdataError, MissingExtraError, ShardError, SourceError
+from fastdata.system.untrusted import read_json
 
 PARQUET, ARROW_FILE, ARROW_STREAM = b"PAR1", b"ARROW1\0\0", b"\xff\xff\xff\xff"
 

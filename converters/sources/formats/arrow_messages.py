@@ -13,7 +13,7 @@ from pathlib import Path
 from fastdata.converters.problems import read_range
 from fastdata.converters.sources.formats.bounds import check_compressed
 from fastdata.errors import ShardError
-from fastdata.system.files import open_regular
+from fastdata.system.untrusted import open_regular
 
 _MARK = 0xFFFFFFFF  # files written before 2019 lack it
 _MOST_METADATA = 64 << 20

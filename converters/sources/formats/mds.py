@@ -17,10 +17,9 @@ from fastdata.converters.problems import read_range
 from fastdata.converters.sources.builder import Builder, Wanted
 from fastdata.converters.sources.columns import Columns, as_field, as_name
 from fastdata.converters.sources.records import Extent, Files, RecordListing
-from fastdata.dataset.json_fields import JsonFields, read_json
 from fastdata.errors import OptionError, ShardError, SourceError
 from fastdata.system.checksum import crc32c
-from fastdata.system.files import open_regular, read_regular
+from fastdata.system.untrusted import JsonFields, open_regular, read_json, read_regular
 
 INDEX_NAME = "index.json"
 _ADVICE = "it is no index of MDS shards, or damaged; fetch it again"

@@ -7,11 +7,12 @@ import numpy as np
 
 from fastdata.converters.sources.builder import Builder, Wanted
 from fastdata.converters.sources.records import Extent, Files, RecordListing
-from fastdata.dataset.catalog import ABSENT, Catalog
-from fastdata.dataset.lmdb_file import Place, sample_key
-from fastdata.dataset.lmdb_format import ADVICE
-from fastdata.dataset.manifest import Manifest
-from fastdata.dataset.packed import Shards, check_content, open_lmdb, open_shards
+from fastdata.dataset.catalog.format import ABSENT
+from fastdata.dataset.catalog.reader import Catalog
+from fastdata.dataset.content import check_content
+from fastdata.dataset.lmdb.file import Span, open_lmdb
+from fastdata.dataset.lmdb.format import ADVICE, sample_key
+from fastdata.dataset.manifest import Manifest, Shards, open_shards
 from fastdata.errors import CatalogError, CorruptError, NotADatasetError, SourceError
 
 _ROWS = 4096  # looked up at once
@@ -56,7 +57,7 @@ def list_packed(
         for place, ((key, name), row) in enumerate(zip(texts, rows, strict=True)):
             offset, length, crc, shard, label = row[:5]
             if places is None:
-                where, file = Place(0, found.shards[shard].bytes), shard
+                where, file = Span(0, found.shards[shard].bytes), shard
             else:
                 where, file = places[first + place], 0
             further = {
@@ -69,7 +70,7 @@ def list_packed(
     return builder.listing(wanted.classes)
 
 
-def _extent(content: tuple[int, int, int], where: Place, file: int, path: Path) -> Extent:
+def _extent(content: tuple[int, int, int], where: Span, file: int, path: Path) -> Extent:
     """Where an image or a field lies, of its entry in the catalog."""
     offset, length, crc = content
     if offset + length > where.size:
@@ -89,7 +90,7 @@ def _open_folder(path: Path) -> Shards:
     return data
 
 
-def _open_lmdb(path: Path) -> tuple[Manifest, Catalog, list[Place]]:
+def _open_lmdb(path: Path) -> tuple[Manifest, Catalog, list[Span]]:
     """Manifest, catalog, and where the value of each sample lies."""
     data = open_lmdb(path)
     try:

@@ -8,7 +8,7 @@ from fastdata.converters.sources.builder import Builder, Wanted, field_name
 from fastdata.converters.sources.records import Extent, Files, RecordListing
 from fastdata.converters.tar.webdataset import Group, read_groups
 from fastdata.errors import SourceError
-from fastdata.system.files import open_regular
+from fastdata.system.untrusted import open_regular
 
 _MOST_LABEL = 1024  # bytes of a class's name
 

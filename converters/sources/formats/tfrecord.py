@@ -18,7 +18,7 @@ from fastdata.converters.sources.formats.example import Span, Value, read_exampl
 from fastdata.converters.sources.records import Extent, Files, RecordListing
 from fastdata.errors import ShardError, SourceError
 from fastdata.system.checksum import crc32c
-from fastdata.system.files import open_regular
+from fastdata.system.untrusted import open_regular
 
 _HEAD = struct.Struct("<QI")
 _CRC = struct.Struct("<I")

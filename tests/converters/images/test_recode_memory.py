@@ -13,7 +13,7 @@ from fastdata.converters.images import recode
 from fastdata.converters.images.coding import Coding
 from fastdata.errors import DecodeError
 from fastdata.images.pillow import open_header
-from fastdata.system.memory import never
+from fastdata.system.resources import never
 
 # Pillow's, about pictures of another size than an icon says
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:PIL")

@@ -9,7 +9,6 @@ from PIL import Image
 
 import fastdata as fd
 from fastdata import photos
-from fastdata.converters.images import transcode as module
 from fastdata.converters.images.transcode import transcode
 from fastdata.images.probe import probe
 from fastdata.plan.crop import Crop
@@ -95,7 +94,7 @@ def test_keep_bytes_and_other_runs_are_other_packs(album: Path, tmp_path: Path) 
 def test_without_the_core_bytes_are_kept(album: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the core was not built a file stays as it is, and the reason says so."""
     data = next(album.rglob("*.jpg")).read_bytes()
-    monkeypatch.setattr(module, "core", lambda: None)
+    monkeypatch.setattr("fastdata.native.load", lambda: None)
 
     assert transcode(data, 32) == (data, "the native core was not built", ())
 
@@ -110,7 +109,7 @@ def test_core_and_opencv_give_the_same_crops(
         with fd.Loader(tmp_path / "out", 8, crop=crop, flip=0.5, threads=2) as loader:
             native = [(batch.ids, batch.images.clone()) for batch in loader]
         with monkeypatch.context() as patch:
-            patch.setattr("fastdata.batch.fill.core", lambda: None)
+            patch.setattr("fastdata.native.load", lambda: None)
             with fd.Loader(tmp_path / "out", 8, crop=crop, flip=0.5, threads=2) as loader:
                 python = [(batch.ids, batch.images) for batch in loader]
         for (ids, images), (their_ids, their_images) in zip(native, python, strict=True):

@@ -12,11 +12,11 @@ from lmdb_files import BORDERS, add, finish, manifest, read, sha256, sizes, valu
 
 from fastdata.converters.lmdb.tree import Leaves
 from fastdata.converters.writer import Item
-from fastdata.dataset.catalog import Catalog
-from fastdata.dataset.catalog_builder import CatalogBuilder
-from fastdata.dataset.catalog_part import in_memory
-from fastdata.dataset.lmdb_file import part_key, sample_key
-from fastdata.dataset.lmdb_page import Page
+from fastdata.dataset.catalog.builder import CatalogBuilder
+from fastdata.dataset.catalog.part import in_memory
+from fastdata.dataset.catalog.reader import Catalog
+from fastdata.dataset.lmdb.format import part_key, sample_key
+from fastdata.dataset.lmdb.page import Page
 from fastdata.errors import DestinationError, ShardError
 from fastdata.system.checksum import crc32c
 
@@ -167,9 +167,9 @@ def test_the_bytes_are_reproducible(tmp_path: Path) -> None:
 
 def test_the_catalog_is_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its header and parts are entries; end to end they are what catalog.fdc would hold."""
-    monkeypatch.setattr("fastdata.dataset.catalog_builder.PART_ROWS", 4)
-    monkeypatch.setattr("fastdata.dataset.catalog_format.PART_ROWS", 4)
-    monkeypatch.setattr("fastdata.dataset.catalog.PART_BITS", 2)
+    monkeypatch.setattr("fastdata.dataset.catalog.builder.PART_ROWS", 4)
+    monkeypatch.setattr("fastdata.dataset.catalog.reader.PART_ROWS", 4)
+    monkeypatch.setattr("fastdata.dataset.catalog.reader.PART_BITS", 2)
     builder = CatalogBuilder()
     for i in range(10):
         builder.append(

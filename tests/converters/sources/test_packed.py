@@ -9,8 +9,8 @@ import pytest
 from packing import picture
 
 from fastdata.converters.pack import pack
-from fastdata.dataset.catalog import Catalog
-from fastdata.dataset.lmdb_format import MARK
+from fastdata.dataset.catalog.reader import Catalog
+from fastdata.dataset.lmdb.format import MARK
 from fastdata.errors import CatalogError, CorruptError, FastdataError, ManifestError, ShardError
 from fastdata.loaders.readers.open_source import open_source
 

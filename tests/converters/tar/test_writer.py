@@ -17,8 +17,8 @@ from fastdata.converters.journal import Journal
 from fastdata.converters.tar.format import member_header
 from fastdata.converters.tar.writer import TarWriter
 from fastdata.converters.writer import Item
-from fastdata.dataset.catalog import Catalog
-from fastdata.dataset.catalog_builder import CatalogBuilder
+from fastdata.dataset.catalog.builder import CatalogBuilder
+from fastdata.dataset.catalog.reader import Catalog
 from fastdata.system.checksum import crc32c
 
 PART = st.text(st.characters(codec="ascii", exclude_characters="/\0"), min_size=1, max_size=80)

@@ -1,0 +1,1 @@
+"""The catalog: a row for each sample, in flat tables with checksums."""

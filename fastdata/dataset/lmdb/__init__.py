@@ -1,0 +1,1 @@
+"""A data set in one LMDB file: the format, and reading it without a library."""
