@@ -261,11 +261,11 @@ def index(
 def verify(
     path: Packed,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Restore what can be restored exactly.")
+        bool, typer.Option("--repair", help="Restore damaged images and files exactly.")
     ] = False,
     source: Annotated[
         Path | None,
-        typer.Option(help="The folder that was packed, to restore damaged samples from."),
+        typer.Option(help="With --repair: the folder that was packed."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -297,7 +297,7 @@ def export(
 
     If it is interrupted, rerun the command to resume.
     """
-    from fastdata.loaders.export.export import export as write_back
+    from fastdata.loaders.export import export as write_back
 
     with console.steps_bar(hidden=as_json) as progress:
         report = write_back(path, folder, progress=progress)

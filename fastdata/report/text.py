@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from fastdata.converters.pack import PackPlan, PackReport
     from fastdata.converters.problems import VerifyReport
     from fastdata.converters.sources.listing import Skipped
-    from fastdata.loaders.export.export import ExportReport
+    from fastdata.loaders.export import ExportReport
     from fastdata.loaders.order_quality import Mixing
     from fastdata.report.sheet import Sheet
 

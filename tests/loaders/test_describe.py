@@ -19,7 +19,7 @@ from fastdata.converters.pack import pack
 from fastdata.converters.problems import Problem, VerifyReport
 from fastdata.converters.sources.listing import Skipped
 from fastdata.loaders.describe import describe, histogram
-from fastdata.loaders.export.export import export
+from fastdata.loaders.export import export
 from fastdata.report.sheet import Sheet
 from fastdata.report.text import (
     dataset_rows,

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,8 +24,8 @@ from fastdata.dataset.catalog.reader import Catalog
 from fastdata.dataset.manifest import Manifest, Shard, Stored
 from fastdata.errors import BusyError, DestinationError, NotADatasetError, SampleError
 from fastdata.images.probe import FORMATS
-from fastdata.loaders.export import export as exporting
-from fastdata.loaders.export.export import export
+from fastdata.loaders import export as exporting
+from fastdata.loaders.export import export
 from fastdata.loaders.readers.open_source import open_source
 from fastdata.loaders.readers.packed import PackedSource
 from fastdata.system.checksum import crc32c
@@ -117,7 +117,7 @@ def exported(monkeypatch: pytest.MonkeyPatch, source: Foreign, dst: Path) -> dic
 
 @KINDS
 def test_an_export_is_the_folder_that_was_packed(source: Path, tmp_path: Path, name: str) -> None:
-    """Files come back under their names, with the ending of what they are, and pack the same."""
+    """Files come back under their names, twins by their keys, and pack the same."""
     (source / "dog").mkdir()
     before = originals(source)
     pack(source, tmp_path / name, keep_bytes=True)
@@ -125,8 +125,10 @@ def test_an_export_is_the_folder_that_was_packed(source: Path, tmp_path: Path, n
     report = export(tmp_path / name, tmp_path / "out")
 
     corrected = {"bee/lie.jpg": "bee/lie.png", "cat/2": "cat/2.jpg"}
-    assert originals(tmp_path / "out") == {corrected.get(n, n): data for n, data in before.items()}
-    assert report.renamed == {"extension of the stored format": 2}
+    twins = {"ant/a_b.jpg": "ant/a_b-2.jpg", "bee/x.png": "bee/x-2.png"}
+    names = corrected | twins
+    assert originals(tmp_path / "out") == {names.get(n, n): data for n, data in before.items()}
+    assert report.renamed == {"extension of the stored format": 2, "key or class": 2}
     assert (report.samples, report.classes, report.fields, report.resumed) == (12, 4, 0, 0)
     assert report.bytes == sum(map(len, before.values()))
     assert sorted(os.listdir(tmp_path / "out")) == ["ant", "bee", "cat", "dog"]
@@ -144,7 +146,7 @@ def test_pixels_survive_the_restart_runs(folder: Path, shards: Path, tmp_path: P
 
 
 def test_keys_are_the_same_where_endings_change(tmp_path: Path) -> None:
-    """Files whose stems are equal keep their keys, whatever order their new endings have."""
+    """Files whose stems were equal are called by their keys, whatever their new extensions."""
     source = tmp_path / "source"
     source.mkdir()
     kinds = {
@@ -164,19 +166,19 @@ def test_keys_are_the_same_where_endings_change(tmp_path: Path) -> None:
 
     assert samples(tmp_path / "again") == samples(tmp_path / "packed")
     assert set(os.listdir(tmp_path / "out")) == {
-        "a.webp", "a-2.png", "b.png", "b-2.png", "c.jpg", "c.png", "d.b.jpg", "d_b.jpg",
+        "a.webp", "a-2.png", "b.png", "b-2.png", "c.jpg", "c-2.png", "d.b.jpg", "d_b-3.jpg",
         "d_b-2.png", "e-2.jpg",
     }  # fmt: skip
     assert report.renamed == {
         "extension of the stored format": 3,  # a.jpg, b.jpg and d_b-2.jpg
-        "name or key of another sample": 3,  # a.png, b.png and e.jpg
+        "key or class": 5,  # a.png, b.png, c.png, d_b.jpg and e.jpg
     }
 
 
 HOSTILE = [
     "../../up.jpg", "/etc/passwd", "a/../../b.jpg", "..", ".", "", "a//b.jpg", "a/./b.jpg",
     ".hidden.jpg", ".git/config.jpg", "x" * 300 + ".jpg", "\u6d77" * 100 + ".jpg",
-    "d/" * 3000 + "deep.jpg", "byte\udcff.jpg", "line\nfeed.jpg", "twin.jpg", "twin.jpg",
+    "byte\udcff.jpg", "line\nfeed.jpg", "twin.jpg", "twin.jpg",
     "twin.jpg/inside.jpg", "a\\b.jpg", "CON.jpg",
 ]  # fmt: skip
 
@@ -189,7 +191,8 @@ def test_no_name_leads_outside(
     outer = tmp_path / "outer"
     outer.mkdir()
     label = len(classes) - 1
-    foreign = Foreign(tmp_path, [(f"k{i}", name, label) for i, name in enumerate(HOSTILE)], classes)
+    names = [(f"{i}/{os.path.splitext(name)[0]}", name, label) for i, name in enumerate(HOSTILE)]
+    foreign = Foreign(tmp_path, names, classes)
 
     files = exported(monkeypatch, foreign, outer / "dst")
 
@@ -197,8 +200,8 @@ def test_no_name_leads_outside(
     assert os.listdir(outer) == ["dst"]
     assert not [name for name in files if any(part[0] == "." for part in name.split("/"))]
     if classes:
-        assert sorted(os.listdir(outer / "dst")) == ["_.", "a_b", "a_b-2"]
-        assert {name.partition("/")[0] for name in files} == {"a_b-2"}
+        assert sorted(os.listdir(outer / "dst")) == ["%2E.", "a%2Fb", "a_b"]
+        assert {name.partition("/")[0] for name in files} == {"a_b"}
 
 
 def test_an_export_of_hostile_names_keeps_the_keys(
@@ -222,21 +225,51 @@ def test_labels_make_the_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     one = exported(monkeypatch, Foreign(tmp_path, named, ("ant", "bee")), tmp_path / "one")
     two = exported(monkeypatch, Foreign(tmp_path, numbered), tmp_path / "two")
 
-    assert sorted(one) == ["bee/ant/y.jpg", "bee/x.jpg", "bee/z.jpg"]
+    assert sorted(one) == ["bee/ant/y.jpg", "bee/bee/z.jpg", "bee/x.jpg"]
     assert sorted(two) == ["03/x.jpg", "03/y.jpg", "12/z.jpg", "n.jpg"]
 
 
+CLASHES: dict[str, Callable[[Path], Foreign]] = {
+    r"b/a.jpg: sample 'b/a' and sample 'a'": lambda path: Foreign(
+        path, [("a", "a.jpg", 0), ("b/a", "a.jpg", -1)], ("b",)
+    ),
+    r"a.jpg: sample 'a' and the folder of 'a.jpg/b'": lambda path: Foreign(
+        path, [("a", "a.jpg", -1), ("a.jpg/b", "b.jpg", -1)]
+    ),
+    r"a.jpg: sample 'a' and class 'a.jpg'": lambda path: Foreign(
+        path, [("a", "a.jpg", -1)], ("a.jpg",)
+    ),
+    r"a.jpg: sample 'a' and sample 'a' would": lambda path: Foreign(
+        path, [("a", "a.jpg", -1)], fields={"jpg": b"a field"}
+    ),
+    r"classes 'a/b' and 'a%2Fb' would": lambda path: Foreign(
+        path, [("a", "a.jpg", 0)], ("a/b", "a%2Fb")
+    ),
+    r"'d/d/.*more than 3072 bytes": lambda path: Foreign(path, [("d/" * 3000 + "a", "a.jpg", -1)]),
+}
+
+
+@pytest.mark.parametrize("what", CLASHES)
+def test_a_clash_is_an_error_that_names_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Two samples, classes or folders of one path are refused before a file is written."""
+    with pytest.raises(DestinationError, match=what):
+        exported(monkeypatch, CLASHES[what](tmp_path), tmp_path / "dst")
+    assert not (tmp_path / "dst").exists()
+
+
 def test_fields_lie_beside_their_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each field is a file with the image's stem; one that would hide another gets a number."""
-    fields = {"json": b"{}", "jpg": b"a field", "../../evil": b"evil", "seg.png": b""}
-    foreign = Foreign(tmp_path, [("a", "a.jpg", -1), ("a.seg", "a.seg.jpg", -1)], fields=fields)
+    """Each field is a file with the image's stem, whatever the field is called."""
+    fields = {"json": b"{}", "../../evil": b"evil", "seg.png": b""}
+    foreign = Foreign(tmp_path, [("a", "a.jpg", -1), ("a_seg", "a.seg.jpg", -1)], fields=fields)
 
     files = exported(monkeypatch, foreign, tmp_path / "dst")
 
     assert files == {
-        "a.jpg": picture(0), "a.json": b"{}", "a-2.jpg": b"a field", "a..._.._evil": b"evil",
-        "a.seg.png": b"", "a.seg.jpg": picture(1), "a.seg.json": b"{}", "a.seg-2.jpg": b"a field",
-        "a.seg..._.._evil": b"evil", "a.seg.seg.png": b"",
+        "a.jpg": picture(0), "a.json": b"{}", "a...%2F..%2Fevil": b"evil", "a.seg.png": b"",
+        "a.seg.jpg": picture(1), "a.seg.json": b"{}", "a.seg...%2F..%2Fevil": b"evil",
+        "a.seg.seg.png": b"",
     }  # fmt: skip
 
 
@@ -305,7 +338,7 @@ def test_an_interrupted_export_goes_on(
 def test_a_killed_export_goes_on(shards: Path, tmp_path: Path) -> None:
     """A process that dies leaves whole files, a lock that is free, and all that is needed."""
     code = (
-        "import os, sys\nfrom fastdata.loaders.export.export import export\n"
+        "import os, sys\nfrom fastdata.loaders.export import export\n"
         "export(*sys.argv[1:], progress=lambda _, done, __: done == 7 and os._exit(9))"
     )
     arguments = [sys.executable, "-P", "-c", code, str(shards), str(tmp_path / "out")]

@@ -18,8 +18,8 @@ from fastdata.converters.check.repair import repair
 from fastdata.converters.check.verify import verify
 from fastdata.converters.pack import pack
 from fastdata.errors import DestinationError, FastdataError
-from fastdata.loaders.export import export as export_module
-from fastdata.loaders.export.export import export
+from fastdata.loaders import export as export_module
+from fastdata.loaders.export import export
 from fastdata.loaders.readers.open_source import open_source
 from fastdata.loaders.readers.packed import PackedSource
 
