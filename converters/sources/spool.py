@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from fastdata.converters.problems import read_range
 from fastdata.converters.sources.builder import Builder
-from fastdata.converters.sources.files import CHANGED, failure
+from fastdata.converters.sources.listing import CHANGED, Unreadable, failure
 from fastdata.converters.sources.records import Extent, RecordListing
 from fastdata.errors import DestinationError
 from fastdata.system.checksum import crc32c
@@ -21,13 +21,13 @@ class Row(NamedTuple):
 
     Attributes:
         name: What the source calls it.
-        image: Encoded bytes, or why there are none.
+        image: Encoded bytes.
         label: A number, a name, or None.
         further: Further fields by name.
     """
 
     name: str | bytes | None
-    image: bytes | str
+    image: bytes | Unreadable
     label: Any
     further: Mapping[str, bytes]
 
@@ -65,13 +65,13 @@ class Spool:
         self._size += len(data)
         return extent
 
-    def fetch(self, extent: Extent) -> bytes | str:
+    def fetch(self, extent: Extent) -> bytes | Unreadable:
         """See :class:`fastdata.converters.sources.records.Store`."""
         try:
             data = read_range(self._fd, extent.offset, extent.size)
         except OSError as error:
             return failure(str(self._folder), error)
-        return data if len(data) == extent.size else CHANGED
+        return data if len(data) == extent.size else Unreadable(CHANGED)
 
     def _full(self, error: OSError) -> DestinationError:
         return DestinationError(
@@ -106,14 +106,9 @@ def spooled(
     spool = Spool(folder)
     builder = Builder(root, inputs, spool, names)
     for row in rows:
-        if isinstance(row.image, str):
+        if isinstance(row.image, Unreadable):
             builder.add(row.name, row.image, None)
             continue
         further = {name: spool.put(value) for name, value in row.further.items()}
         builder.add(row.name, spool.put(row.image), row.label, further, head=row.image)
     return builder.listing(classes)
-
-
-def room_for(path: str | os.PathLike[str]) -> Path:
-    """Where a copy lies while something is packed to a path: on the same disk."""
-    return Path(os.path.realpath(path)).parent

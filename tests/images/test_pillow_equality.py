@@ -186,7 +186,7 @@ def test_what_pillow_alone_reads_is_packed_as_png(name: str) -> None:
 
     assert coded.info.format == "png"
     assert np.array_equal(decode(coded.image), pillow(data))
-    assert any(note.endswith(" coded to PNG") for note in coded.notes)
+    assert any(note.endswith(" coded to PNG") for note in coded.lossy_notes)
     with pytest.raises(DecodeError):
         probe(data)
 
@@ -269,7 +269,7 @@ def test_what_is_lost_is_noted() -> None:
         (tiff(16, 4, 2), "TIFF", {"alpha dropped", "16 bits to 8"}),
         (bmp_of_os2(), "BMP", set()),
     ]:
-        found = Coding().code_file(data, f"picture.{kind}").notes
+        found = Coding().code_file(data, f"picture.{kind}").lossy_notes
         assert set(found) == {f"{kind} coded to PNG"} | notes
 
 

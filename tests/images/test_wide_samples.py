@@ -24,7 +24,7 @@ def test_gray_of_16_bits_keeps_its_upper_half(mode: str, kind: str) -> None:
 
     for image in (data, Coding().code_file(data, "").image):
         assert np.array_equal(decode(image), np.repeat((values >> 8)[:, :, None], 3, axis=2))
-    assert "16 bits to 8" in Coding(format="png", resize="9x9").code_file(data, "").notes
+    assert "16 bits to 8" in Coding(format="png", resize="9x9").code_file(data, "").lossy_notes
 
 
 def test_gray_of_12_bits_keeps_its_upper_8() -> None:
@@ -56,7 +56,7 @@ def test_values_without_black_and_white_are_stretched(values: np.ndarray) -> Non
 
     assert np.abs(decode(coded.image)[:, :, 0] - expected).max() <= 0.5001
     assert np.array_equal(decode(coded.image), decode(data))
-    assert "least to greatest value stretched to 8 bits" in coded.notes
+    assert "least to greatest value stretched to 8 bits" in coded.lossy_notes
 
 
 def test_values_that_are_not_finite_are_black() -> None:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from fastdata.converters.problems import read_range
 from fastdata.converters.sources.builder import Builder, Wanted
 from fastdata.converters.sources.columns import Columns, as_field
-from fastdata.converters.sources.file_status import MAX_BYTES
 from fastdata.converters.sources.formats.example import Span, Value, read_example
+from fastdata.converters.sources.listing import MAX_BYTES
 from fastdata.converters.sources.records import Extent, Files, RecordListing
 from fastdata.errors import ShardError, SourceError
 from fastdata.system.checksum import crc32c
