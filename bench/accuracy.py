@@ -109,9 +109,9 @@ def train(pictures: Path, name: str, recipe: Recipe, seed: int, threads: int) ->
 
 
 def _fastdata(path: Path, recipe: Recipe, seed: int, threads: int) -> Iterator[Pair]:
-    crop = fd.RandomResizedCrop(recipe.size)
+    crop = fd.RandomResizedCrop(recipe.size, flip=0.5)
     with fd.Loader(
-        path, recipe.batch_size, crop=crop, flip=0.5, seed=seed, device="cpu", threads=threads
+        path, recipe.batch_size, crop=crop, seed=seed, device="cpu", threads=threads
     ) as loader:
         for _ in range(recipe.epochs):
             for batch in loader:

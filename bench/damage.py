@@ -40,9 +40,7 @@ from fastdata import photos
 from fastdata.converters.check.verify import verify
 from fastdata.converters.pack import pack
 from fastdata.errors import CorruptError
-from fastdata.loaders.readers.lmdb import LMDBSource
-from fastdata.loaders.readers.packed import PackedSource
-from fastdata.loaders.readers.tar import TarSource
+from fastdata.loaders.readers.packed import LMDBSource, PackedSource, TarSource
 
 Samples = dict[str, bytes]
 Reader = Callable[[Path], Samples]

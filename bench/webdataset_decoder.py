@@ -65,7 +65,7 @@ def torchvision(data: Any, size: int) -> Any:
 
 def fastdata(data: Any, size: int) -> Any:
     """Our decoder in their pipeline."""
-    decoder = fd.webdataset.decoder(fd.RandomResizedCrop(size), flip=0.5)
+    decoder = fd.webdataset.decoder(fd.RandomResizedCrop(size, flip=0.5))
     return data.map(decoder).decode(partial=True).to_tuple("jpg", "cls")
 
 

@@ -20,8 +20,7 @@ from fastdata.converters.sources.listing import class_folders, stem
 from fastdata.dataset.catalog.format import ABSENT
 from fastdata.errors import DestinationError, NotADatasetError
 from fastdata.images.probe import EXTENSIONS, FORMATS
-from fastdata.loaders.readers.open_source import open_source
-from fastdata.loaders.readers.packed import PackedSource
+from fastdata.loaders.readers.packed import PackedSource, open_source
 from fastdata.system.files import Folder, Lock, open_own, temporary, write_atomically
 
 MARK_NAME = ".export.json"  # in a folder whose export has begun and not ended

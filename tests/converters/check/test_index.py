@@ -22,7 +22,7 @@ from fastdata.converters.check.verify import verify
 from fastdata.converters.pack import pack
 from fastdata.dataset.manifest import load
 from fastdata.errors import DestinationError, NotADatasetError, OptionError, ShardError
-from fastdata.loaders.readers.tar import TarSource
+from fastdata.loaders.readers.packed import TarSource
 
 
 def write_tar(path: Path, members: dict[str, bytes], kind: int = tarfile.GNU_FORMAT) -> None:

@@ -1,7 +1,6 @@
 """Crops of images that are not JPEGs: the window alone is resized, with the whole's weights."""
 
 import io
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,9 +32,9 @@ def _crop(data: bytes, plan: CropPlan, row: int, shape: tuple[int, int]) -> Pixe
     return out
 
 
-def _plan(crop: Crop, size: tuple[int, int], rows: int = 1, **options: Any) -> CropPlan:
+def _plan(crop: Crop, size: tuple[int, int], rows: int = 1) -> CropPlan:
     sizes = np.tile(np.array(size, np.int64), (rows, 1))
-    return crop.plan(sizes, np.arange(rows), **{"seed": 3, "epoch": 0, "flip": 0.5, **options})
+    return crop.plan(sizes, np.arange(rows), seed=3, epoch=0)
 
 
 def _pillows(image: Image.Image, plan: CropPlan, row: int, shape: tuple[int, int]) -> Pixels:
@@ -60,7 +59,7 @@ def _pillows(image: Image.Image, plan: CropPlan, row: int, shape: tuple[int, int
 @pytest.mark.parametrize("way", ["core", "torch", "window"])
 @pytest.mark.parametrize("size", [(90, 70), (31, 200), (16, 16), (9, 400), (3, 2)])
 @pytest.mark.parametrize(
-    "crop", [CenterCrop(24, resize=32), CenterCrop(24), CenterCrop((30, 11), resize=9), None]
+    "crop", [CenterCrop(24, 32, flip=0.5), CenterCrop(24), CenterCrop((30, 11), 9, flip=0.5), None]
 )
 def test_pixels_are_pillows(
     size: tuple[int, int], crop: Crop | None, way: str, monkeypatch: pytest.MonkeyPatch
@@ -70,7 +69,7 @@ def test_pixels_are_pillows(
         monkeypatch.setattr(decode, "core", lambda: None)
     if way == "window":
         monkeypatch.setattr(resize, "_WHOLE", 0)
-    crop = RandomResizedCrop((20, 28)) if crop is None else crop
+    crop = RandomResizedCrop((20, 28), flip=0.5) if crop is None else crop
     image = Image.fromarray(scene(*size))
     plan = _plan(crop, size, 5)
 
@@ -86,7 +85,7 @@ def test_without_the_core_it_is_torchs(most: int, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(decode, "core", lambda: None)
     monkeypatch.setattr(resize, "_WHOLE", most)
     pixels = scene(333, 251)
-    plan = _plan(CenterCrop(64, resize=100), (333, 251), flip=0.0)
+    plan = _plan(CenterCrop(64, resize=100), (333, 251))
     width, height = plan.scaled[0].tolist()
     left, top = plan.cut[0].tolist()
     planes = torch.from_numpy(pixels.copy()).permute(2, 0, 1)[None]
