@@ -14,9 +14,9 @@ def load() -> ModuleType | None:
         return importlib.import_module("fastdata._core")
     except ImportError:
         warnings.warn(
-            f"fastdata's native core is missing from {Path(__file__).parent}: OpenCV decodes, "
-            "whole images and slower. To build it takes a C++ compiler and libjpeg-turbo; a source "
-            "tree as the working directory hides an installed wheel",
+            f"fastdata's native core is missing from {Path(__file__).parent}: OpenCV decodes "
+            "instead, slower and always whole images. Building it needs a C++ compiler and "
+            "libjpeg-turbo; a source tree as the working directory hides an installed wheel",
             RuntimeWarning,
             stacklevel=1,  # this place, by which Python knows that it was said
         )

@@ -99,6 +99,8 @@ def _measure(
     """Every figure, and a warning if the model cannot be built."""
     crop = RandomResizedCrop(settings.size, flip=0.5)
     device = torch.device(settings.device)
+    # Storage comes first, as it leaves its samples in memory for the other measurements, and the
+    # model last, when the loader's threads have ended.
     with ExitStack() as stack:
         loader = _loader(settings, crop)  # first, because it checks the arguments
         stack.enter_context(loader)

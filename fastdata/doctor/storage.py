@@ -31,8 +31,28 @@ _ALIGNED = 1 << 21  # the largest folio of a page cache, which can only be evict
 _MOST_OPEN = 256  # files
 
 
+class FileRange(NamedTuple):
+    """A range of a file.
+
+    Attributes:
+        path: The file.
+        offset: Position of its first byte.
+        size: Number of bytes.
+        alone: Whether the file holds nothing else.
+    """
+
+    path: bytes
+    offset: int
+    size: int
+    alone: bool = False
+
+
+Locate = Callable[[int], FileRange]
+"""From a sample to where it is stored."""
+
+
 def measure_storage(
-    source: Source, locate: "Locate", *, threads: int, seconds: float, size: int
+    source: Source, locate: Locate, *, threads: int, seconds: float, size: int
 ) -> tuple[Storage, Ids]:
     """Read random samples, none twice, cold and then warm.
 
@@ -77,7 +97,7 @@ def measure_storage(
     return storage, narrow[: cold.images]
 
 
-def _read(locate: "Locate", order: Ids, threads: int, seconds: float, *, cold: bool) -> Reading:
+def _read(locate: Locate, order: Ids, threads: int, seconds: float, *, cold: bool) -> Reading:
     """Read samples in this order for some seconds, at least one batch; wrap around at the end."""
     end = time.perf_counter() + seconds
     images, size, spent, slowest = 0, 0, 0.0, 0.0
@@ -86,7 +106,7 @@ def _read(locate: "Locate", order: Ids, threads: int, seconds: float, *, cold: b
     try:
         for start in itertools.cycle(range(0, len(order), _READS * threads)):
             ranges = [locate(sample) for sample in order[start:][: _READS * threads].tolist()]
-            if cold:
+            if cold:  # batch by batch, as read-ahead may have cached what comes next
                 for one in ranges:
                     files.evict(one)
             begin = time.perf_counter()
@@ -108,26 +128,6 @@ def _read(locate: "Locate", order: Ids, threads: int, seconds: float, *, cold: b
         pool.shutdown(wait=False, cancel_futures=True)
         files.close()
     return Reading(threads, images, images / spent, size / spent, slowest)
-
-
-class FileRange(NamedTuple):
-    """A range of a file.
-
-    Attributes:
-        path: The file.
-        offset: Of its first byte.
-        size: In bytes.
-        alone: Whether the file holds nothing else.
-    """
-
-    path: bytes
-    offset: int
-    size: int
-    alone: bool = False
-
-
-Locate = Callable[[int], FileRange]
-"""From a sample to where it is stored."""
 
 
 class _Folder(FolderSource):
@@ -228,7 +228,7 @@ class Files:
                 os.close(descriptor)
 
     def _keep_open(self, where: FileRange, descriptor: int) -> bool:
-        with self._lock:
+        with self._lock:  # another thread may have opened the same file meanwhile
             if where.alone or where.path in self._open or len(self._open) >= _MOST_OPEN:
                 return False
             self._open[where.path] = descriptor

@@ -1,7 +1,7 @@
 """Reads a JPEG's header in Python, only where the native core is missing.
 
-Where it is there, its reader of segments gives the same results and refusals, and tests compare the
-two. Only two things here are used besides: the type ``JpegHeader``, and :func:`is_lossless`, which
+csrc/jpeg/segments.cpp and csrc/jpeg/header.cpp give the same results and refusals; tests compare
+them. Only two things here have other uses: the type ``JpegHeader``, and :func:`is_lossless`, which
 is asked about files that either reader refused.
 """
 
@@ -138,7 +138,7 @@ class _Walk:
     def run(self, max_segments: int) -> JpegHeader:
         if bytes(self._data[:2]) != b"\xff\xd8":
             raise DecodeError("not a JPEG: it does not start with 0xffd8")
-        for _ in range(max_segments):
+        for _ in range(max_segments):  # a file of markers alone must not take minutes
             marker = self._next_marker()
             if marker == _EOI:
                 return self._header()
@@ -220,6 +220,7 @@ class _Walk:
         if not 1 <= components <= 4 or size != 4 + 2 * components:
             raise DecodeError(f"damaged JPEG: a scan header of {size} bytes")
         if not self._scans:
+            # Only the first scan's interval is reported: with one scan it holds for the image.
             self._first_restart_interval = self._restart_interval
             self._one_scan = (
                 self._frame.kind in _SEQUENTIAL and components == self._frame.components
@@ -227,6 +228,7 @@ class _Walk:
         self._scans += 1
         if self._scans > self._max_scans:
             raise DecodeError(f"JPEG with more than {self._max_scans} scans, over the limit")
+        # A scan has no length: its data end with the next marker that is not a restart.
         found = _AFTER_SCAN.search(self._data, self._at)
         self._at = len(self._data) if found is None else found.start()
 
@@ -246,7 +248,7 @@ class _Walk:
             raise DecodeError(f"JPEG with {precision}-bit samples; only 8-bit ones are supported")
         if components not in (1, 3, 4):
             raise DecodeError(f"JPEG with {components} components; 1, 3 and 4 are supported")
-        if height == 0:
+        if height == 0:  # it follows in a DNL marker; libjpeg refuses that, too
             raise DecodeError("JPEG with its height after its pixels (DNL), which is not supported")
         check_pixels(width, height, self._max_pixels)
         factors = [divmod(self._data[start + 7 + 3 * i], 16) for i in range(components)]

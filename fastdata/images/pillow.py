@@ -79,6 +79,7 @@ def pillow_format(head: bytes, name: str = "") -> str | None:
             return kind
     if head[4:8] == b"ftyp":
         return _sniff_container(head)
+    # By the name only after the bytes: TGA and PCX start with nothing that tells them.
     ending = name.rpartition(".")[2].lower()
     return next((kind for kind, known in FORMATS.items() if ending in known.endings), None)
 

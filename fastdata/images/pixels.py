@@ -38,7 +38,7 @@ def decode(data: bytes) -> Image:
         DecodeError: The image is truncated or damaged, or needs Pillow, which is missing.
         MemoryError: There is not enough for the pixels.
     """
-    if data.startswith(NPY_MAGIC):
+    if data.startswith(NPY_MAGIC):  # pixels as they are, which no library decodes
         width, height, components = read_npy(memoryview(data))
         start = len(data) - width * height * components
         return np.frombuffer(data, np.uint8, offset=start).reshape(height, width, 3).copy()
@@ -47,7 +47,7 @@ def decode(data: bytes) -> Image:
     try:
         image = cv2.imdecode(np.frombuffer(still(data), np.uint8), _FLAGS)
     except cv2.error as error:
-        if error.code == cv2.Error.StsNoMem:
+        if error.code == cv2.Error.StsNoMem:  # the machine's fault, not the image's
             raise MemoryError(error.err) from error
         raise DecodeError(f"OpenCV cannot decode the image: {error.err}") from error
     if image is None:
@@ -59,6 +59,7 @@ def still(data: bytes) -> bytes:
     """Drop a PNG's animation, which OpenCV would blend into the first frame; others stay as is."""
     if not data.startswith(b"\x89PNG") or b"acTL" not in data:
         return data
+    # Without acTL it is an ordinary PNG; the frames' chunks would then be unknown ones.
     parts, at = [data[:8]], 8
     while at + 8 <= len(data):
         length, name = struct.unpack_from(">I4s", data, at)

@@ -22,15 +22,6 @@ from fastdata.images.limits import MAX_PIXELS, JpegLimits, check_pixels
 from fastdata.images.pillow import FORMATS as PILLOW_FORMATS
 from fastdata.images.pillow import INSTALL, pillow_format
 
-__all__ = [
-    "EXTENSIONS",
-    "FORMATS",
-    "MAX_PIXELS",
-    "ImageInfo",
-    "probe",
-    "sniff",
-]
-
 FORMATS = ("unknown", "jpeg", "png", "webp", "bmp", "gif", "tiff", "npy")
 """Names of formats; an index in this tuple is a code in catalogs, so the order never changes."""
 
@@ -139,6 +130,7 @@ def sniff(head: bytes) -> str | None:
         reads; None for anything else, videos and JPEG XL included.
     """
     for name, magic in _MAGIC.items():
+        # RIFF is the container of sounds and videos, too.
         if head.startswith(magic) and (name != "webp" or head[8:12] == b"WEBP"):
             return name
     return pillow_format(head)
@@ -153,6 +145,7 @@ def _refusal(head: bytes, name: str | None) -> DecodeError:
         )
     if not head:
         return DecodeError("not an image: it is empty")
+    # Named, since people do have them among their images and wonder.
     if head[4:8] == b"ftyp":
         return DecodeError(f"not an image that can be read: a video ({head[8:12]!r})")
     if head.startswith((b"\xff\x0a", b"\0\0\0\x0cJXL ")):

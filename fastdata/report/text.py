@@ -7,7 +7,8 @@ from fastdata.dataset.manifest import REPORT_NAME
 
 if TYPE_CHECKING:
     from fastdata.converters.check.index import IndexReport
-    from fastdata.converters.pack import PackPlan, PackReport
+    from fastdata.converters.estimate import PackPlan
+    from fastdata.converters.pack import PackReport
     from fastdata.converters.problems import VerifyReport
     from fastdata.converters.sources.listing import Skipped
     from fastdata.loaders.export import ExportReport
@@ -17,7 +18,13 @@ if TYPE_CHECKING:
 Rows = Mapping[str, object]
 
 _FEW = 10  # skipped files, or classes, that are listed in a table; JSON has them all
-_COUNTS = {"skipped": "skipped", "kept": "not re-encoded", "noted": "lossy changes"}
+_COUNTS = ("skipped", "not_recoded", "lossy_notes")
+_NAMES = {  # of rows, where a fact's own name is not plain enough
+    "bytes": "image data",
+    "stored_bytes": "size on disk",
+    "not_recoded": "not re-encoded",
+    "lossy_notes": "lossy changes",
+}
 _HISTOGRAMS = {
     "width": "widths",
     "height": "heights",
@@ -52,9 +59,9 @@ def dataset_rows(facts: Mapping[str, Any]) -> Rows:
         low, high = (_end(name, number) for number in (bins[0][0], bins[-1][1]))
         rows[_HISTOGRAMS[name]] = f"{low} {_columns([count for *_, count in bins])} {high}"
     rows["packed with"] = ", ".join(_packing(facts.get("options", {})))
-    rows.update({shown: reasons(facts.get(name, {})) for name, shown in _COUNTS.items()})
+    rows |= {name: reasons(facts.get(name, {})) for name in _COUNTS}
     rows["unlabelled"] = rows["unlabelled"] or ""
-    return {name.replace("_", " "): value for name, value in rows.items() if value != ""}
+    return {_NAMES.get(name, name): value for name, value in rows.items() if value != ""}
 
 
 def _packing(options: Mapping[str, Any]) -> Iterator[str]:
@@ -95,10 +102,10 @@ def pack_rows(report: "PackReport") -> Rows:
         "data set": f"{human_bytes(report.bytes)} in {_shards(report)}",
         "skipped": reasons(report.skipped_counts) or "none",
     }
-    if report.kept_counts:
-        rows["not re-encoded"] = reasons(report.kept_counts)
-    if report.noted:
-        rows["lossy changes"] = reasons(report.noted)
+    if report.not_recoded:
+        rows["not re-encoded"] = reasons(report.not_recoded)
+    if report.lossy_notes:
+        rows["lossy changes"] = reasons(report.lossy_notes)
     if report.resumed:
         rows["resumed"] = f"{report.resumed:,} samples were packed before the interruption"
     if not report.already_complete:
@@ -107,7 +114,7 @@ def pack_rows(report: "PackReport") -> Rows:
         new = report.samples - report.resumed
         rate = report.source_bytes * new / max(1, report.samples) / max(1e-9, report.seconds)
         speed = f"{new / max(1e-9, report.seconds):,.0f} images/s, about {human_bytes(rate)}/s"
-        rows["time"] = f"{report.seconds:.1f} s, {speed}, bottleneck: {report.limited_by}"
+        rows["time"] = f"{report.seconds:.1f} s, {speed}, bottleneck: {report.bottleneck}"
     return rows | _named(report.skipped)
 
 

@@ -88,6 +88,7 @@ class Folder:
 
     def create(self, name: str | bytes) -> int:
         """Open a new file for reading and writing; whatever has the name is removed first."""
+        # O_EXCL: should somebody recreate the name after its removal, that is an error.
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self.remove(name)
         with _naming(self.full(name)):
@@ -108,6 +109,7 @@ class Folder:
             DestinationError: The name is a link, a FIFO or the like or, when opened for writing, a
                 file that has another name.
         """
+        # O_NONBLOCK: opening a FIFO would wait for its other end.
         flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with _naming(self.full(name)):
             try:
@@ -121,6 +123,7 @@ class Folder:
         if not stat.S_ISREG(status.st_mode):
             what = "not a regular file"
         elif status.st_nlink > 1 and flags & (os.O_WRONLY | os.O_RDWR):
+            # Under its other name it may be anybody's file, which writing would change.
             what = "a hard link to a file that has another name, too"
         if what is not None:
             os.close(fd)
@@ -162,7 +165,7 @@ def _naming(path: str) -> Iterator[None]:
     """Make an OSError show the full path instead of a name within a folder."""
     try:
         yield
-    except OSError as error:
+    except OSError as error:  # from a call with dir_fd, which knows only the name
         error.filename, error.filename2 = path, None
         raise
 
@@ -216,7 +219,7 @@ def above_standard(fd: int) -> int:
     if fd > 2:
         return fd
     try:
-        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
+        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)  # the lowest free one from 3 on
     finally:
         os.close(fd)
 
@@ -251,6 +254,7 @@ def write_temporary(folder: Folder, name: str, data: bytes | Callable[[BinaryIO]
                 data(file)
             else:
                 file.write(data)
+            # Before the rename: or after a power cut the final name might stand for an empty file.
             sync(file)
     except BaseException:
         folder.remove(tmp)
@@ -317,7 +321,7 @@ class Lock:
             self._folder.close()
             raise
         self._fd, self._process = fd, os.getpid()
-        try:
+        try:  # write down who holds it, for the error that others get
             os.ftruncate(fd, 0)
             os.write(fd, f"{os.getpid()}\n".encode())
         except BaseException:
@@ -352,6 +356,7 @@ class Lock:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._refuse_other(fd)
+            # The lock is on the file, not on its name, which the last holder may have removed.
             if self._is_current(fd):
                 return fd
         except BlockingIOError:
@@ -372,7 +377,7 @@ class Lock:
             raise DestinationError(f"{self._path}: not a lock of fastdata; move it away")
 
     def _is_current(self, fd: int) -> bool:
-        """Whether the locked file still has its name: its last holder may have removed it."""
+        """Whether the locked file still has its name."""
         try:
             there = self._folder.status(self._path.name)
         except FileNotFoundError:

@@ -226,7 +226,7 @@ class Threads(Executor, Owner):
         self.require_here()
         with self._guard:
             if self._closed:
-                raise RuntimeError("these threads were shut down")
+                raise RuntimeError("these threads were ended")
             if not self._threads and (started := self._start()) < self._most:
                 warn_of_fewer(started, self._most)
             task = Task(lambda: function(*args, **options))

@@ -27,18 +27,25 @@ _TOO_DEEP = f"nested more than {_MOST_DEPTH} deep"
 _T = TypeVar("_T")
 
 
-@contextlib.contextmanager
-def open_regular(path: str | os.PathLike[str]) -> Iterator[int]:
-    """Open a regular file for reading, by a link or not; yields its descriptor.
+def regular_fd(path: str | os.PathLike[str]) -> int:
+    """Open a regular file for reading, by a link or not; the caller closes the descriptor.
 
     Raises:
         OSError: It cannot be opened, or is a FIFO, a device or a folder.
     """
     # Without O_NONBLOCK, opening a FIFO would wait for a writer.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+    return fd
+
+
+@contextlib.contextmanager
+def open_regular(path: str | os.PathLike[str]) -> Iterator[int]:
+    """Open a regular file as :func:`regular_fd` does, for the length of a context."""
+    fd = regular_fd(path)
     try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
         yield fd
     finally:
         os.close(fd)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from typer.testing import CliRunner
 
 import fastdata
 from fastdata.cli import commands
@@ -157,13 +158,13 @@ def test_interrupt_is_130(tmp_path: Path) -> None:
     source.mkdir()
     os.mkfifo(tmp_path / "gate")
     code = (
-        "import sys, fastdata.converters.read as read, fastdata.cli as cli\n"
-        "from fastdata.converters import job\n"
+        "import sys, fastdata.cli as cli\n"
+        "from fastdata.converters import pack_run\n"
         "def slow(*a, **k):\n"
         f"    open({str(tmp_path / 'gate')!r}, 'w').close()\n"
         # Short: a signal between Python's last look and the system call does not end a sleep.
         "    import time; [time.sleep(0.1) for _ in range(400)]\n"
-        "job.read_all = slow\n"
+        "pack_run.read_all = slow\n"
         f"sys.argv = ['fastdata', 'pack', {str(source)!r}, {str(tmp_path / 'out')!r}]\n"
         "cli.main()\n"
     )
@@ -316,3 +317,16 @@ def test_help_and_version(argument: str) -> None:
 
     assert done.returncode == 0
     assert ("pack" if argument == "--help" else fastdata.__version__) in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["pack", "a", "b", "x\u202ey"], ["x\u202ey"], ["--x\u202ey"], ["bench", "\u202e"]],
+)
+def test_usage_errors_escape_what_was_typed(arguments: list[str]) -> None:
+    """Text direction marks that a usage error repeats are printed as escapes."""
+    done = CliRunner().invoke(commands.app, arguments)
+
+    assert done.exit_code == 2
+    assert "\\u202e" in done.output
+    assert "\u202e" not in done.output

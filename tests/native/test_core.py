@@ -10,7 +10,7 @@ from jpegs import Pixels, opencv, pillow, scene
 from PIL import Image
 
 from fastdata.batch.decode import cut_runs, decode_crop
-from fastdata.converters.images.transcode import transcode
+from fastdata.converters.images.coding import transcode
 from fastdata.errors import DecodeError
 from fastdata.plan.crop import CenterCrop, CropPlan, RandomResizedCrop
 

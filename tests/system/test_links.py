@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from packing import content, interrupted_after, twenty
 
-from fastdata.converters import job
+from fastdata.converters import pack_run
 from fastdata.converters.check.index import index
 from fastdata.converters.check.repair import repair
 from fastdata.converters.check.verify import verify
@@ -258,7 +258,7 @@ def test_nothing_is_read_that_is_no_file(
 def interrupted(source: Path, out: Path) -> None:
     """A pack that is stopped behind some whole shards."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(job, "read_all", interrupted_after(18))
+        patch.setattr(pack_run, "read_all", interrupted_after(18))
         with pytest.raises(KeyboardInterrupt):
             pack(source, out, shard_size=LESS)
 
@@ -330,19 +330,19 @@ os.dup2(os.open("/dev/null", os.O_RDWR), 9)
 sys.stdout = sys.stderr = os.fdopen(9, "w")
 for fd in (0, 1, 2):
     os.close(fd)
-from fastdata.converters.job import Job
+from fastdata.converters.pack_run import PackRun
 from fastdata.converters.pack import pack
 from fastdata.system.files import create
 from pathlib import Path
-finish = Job._finish
-def noisy(job, writer):
+finish = PackRun._finish
+def noisy(run, writer):
     for fd in (0, 1, 2):
         try:
             os.write(fd, b"libpng warning: something\\n")
         except OSError:
             pass  # closed, or open to read
-    return finish(job, writer)
-Job._finish = noisy
+    return finish(run, writer)
+PackRun._finish = noisy
 fd = create(Path(sys.argv[2]))
 os._exit(3) if fd < 3 else os.close(fd)
 pack(sys.argv[1], sys.argv[3], shard_size=35000)
@@ -361,32 +361,6 @@ def test_no_file_is_written_under_a_standard_stream(
     assert result.returncode == 0
     assert (tmp_path / "one.lmdb").read_bytes() == (packed / "lmdb/one.lmdb").read_bytes()
     assert content(tmp_path / "shards") == content(packed / "shards")
-
-
-@pytest.mark.parametrize("name", ["photos", "train", "val"])
-def test_the_demo_goes_into_no_linked_folder(outside: Path, tmp_path: Path, name: str) -> None:
-    """Folders within the demo's are its own; a link in the place of one is an error."""
-    from fastdata.demo import demo
-
-    (tmp_path / "demo").mkdir()
-    (tmp_path / "demo" / name).symlink_to(outside / "new")
-    with pytest.raises(DestinationError, match="symbolic link"):
-        demo(tmp_path / "demo", images=4, val_images=4)
-
-
-def test_the_demo_removes_no_pictures_of_others(tmp_path: Path) -> None:
-    """A folder with the name that unfinished pictures have goes only with the demo's own note."""
-    from fastdata.demo import demo
-
-    theirs = tmp_path / "photos.tmp/precious.jpg"
-    theirs.parent.mkdir()
-    theirs.write_bytes(PRECIOUS)
-    with pytest.raises(DestinationError, match="something other than this demo's pictures"):
-        demo(tmp_path, images=4, val_images=4)
-    os.mkfifo(theirs.with_name("made-by-demo.json"))
-    with pytest.raises(DestinationError, match="something other than this demo's pictures"):
-        demo(tmp_path, images=4, val_images=4)
-    assert theirs.read_bytes() == PRECIOUS
 
 
 @pytest.mark.parametrize("form", ["packed", "images"])

@@ -17,7 +17,10 @@ from typer.testing import CliRunner
 
 import fastdata as fd
 from fastdata.cli.commands import app
+from fastdata.converters.estimate import estimate_pack
+from fastdata.converters.images.coding import Coding
 from fastdata.converters.sources import spool
+from fastdata.converters.sources.open import Selection
 from fastdata.errors import DestinationError, OptionError, SourceError
 
 
@@ -157,7 +160,7 @@ def test_what_is_no_image_is_left_out(tmp_path: Path, image: Any, reason: str) -
 def test_samples_of_two_kinds_are_refused(tmp_path: Path) -> None:
     """Mixed kinds, parts that have no name, and options that mean nothing are errors."""
     for samples, error, rule in (
-        ([(picture(0), 0), {"image": picture(1)}], SourceError, "a mapping comes behind a pair"),
+        ([(picture(0), 0), {"image": picture(1)}], SourceError, "a mapping follows a pair"),
         ([(picture(0), 0, 0)], SourceError, "a sample of 3 parts: give pairs"),
         ([{"image": picture(0)}, {"x": 1}], SourceError, "a sample without 'image'"),
         ([], SourceError, "samples of list: holds no image"),
@@ -240,9 +243,7 @@ def test_the_command_line_says_kind_and_columns(tmp_path: Path) -> None:
 
 def test_a_dry_run_of_samples_writes_nothing(tmp_path: Path) -> None:
     """An estimate counts what it was given, and the one skipped."""
-    from fastdata.converters.pack import estimate_pack
-
-    plan = estimate_pack([*pairs(), (None, 0)], keep_bytes=True)
+    plan = estimate_pack([*pairs(), (None, 0)], Selection(), Coding(run_pixels=None))
 
     assert (plan.samples, dict(plan.skipped_counts)) == (9, {"no image": 1})
     assert os.listdir(tmp_path) == []
