@@ -1,4 +1,4 @@
-"""A copy of images that can be read only from front to back, in a file without a name."""
+"""A copy, in an unnamed file, of images that can be read only once, from front to back."""
 
 import os
 import tempfile
@@ -17,7 +17,7 @@ from fastdata.system.files import above_standard, write_all
 
 
 class Row(NamedTuple):
-    """A sample that a source gives once.
+    """A sample of a source that can be read only once.
 
     Attributes:
         name: What the source calls it.
@@ -33,10 +33,10 @@ class Row(NamedTuple):
 
 
 class Spool:
-    """Bytes in a temporary file that is gone with the process, however that ends.
+    """Bytes in a temporary file that disappears with the process, however that ends.
 
     Args:
-        folder: Where there is room; it, or the folders above it, need not exist yet.
+        folder: Where to put it; it, or the folders above it, need not exist yet.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -75,8 +75,8 @@ class Spool:
 
     def _full(self, error: OSError) -> DestinationError:
         return DestinationError(
-            f"{self._folder}: {error.strerror or error}; a source that is read once needs room "
-            "here for a copy of its images while it is packed"
+            f"{self._folder}: {error.strerror or error}; a source that can be read only once "
+            "needs room here for a copy of its images while it is packed"
         )
 
 
@@ -89,18 +89,18 @@ def spooled(
     names: tuple[str, ...] | None = None,
     classes: tuple[str, ...] | None = None,
 ) -> RecordListing:
-    """List what comes only once, and keep its bytes until the listing is gone.
+    """List samples that can be read only once; their bytes are kept as long as the listing.
 
     Args:
         rows: The samples.
         folder: See :class:`Spool`.
         root: The source, for errors.
         inputs: Its files.
-        names: What it calls its classes, where it says so; by then all rows must be of this kind.
-        classes: Names in the order of labels, where the user gave them.
+        names: Names of its classes, if it has them.
+        classes: Names in label order, if the user gave them.
 
     Raises:
-        SourceError: There is nothing, or a label is none of the classes.
+        SourceError: There are no samples, or a label is none of the classes.
         DestinationError: The copy cannot be written.
     """
     spool = Spool(folder)

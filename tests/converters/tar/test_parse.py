@@ -101,8 +101,8 @@ EVIL: dict[str, tuple[bytes, str]] = {
     "volume": (block(b"V") + END, "unsupported member"),
     "negative": (block(size=b"\xff" * 12) + END, "negative size"),
     "huge": (block(size=b"\x80" + b"\xff" * 11) + END, "truncated"),
-    "minus": (block(size=b"-0000000001\0") + END, "a size cannot be"),
-    "no size": (block(size=bytes(12)) + END, "a size cannot be"),
+    "minus": (block(size=b"-0000000001\0") + END, "a size must be a number"),
+    "no size": (block(size=bytes(12)) + END, "a size must be a number"),
     "large": (block(size=b"77777777777\0") + END, "truncated"),
     "no name": (block(name=b"") + END, "cannot be called"),
     "folder as file": (block(name=b"a/") + END, "cannot be called"),
@@ -113,7 +113,7 @@ EVIL: dict[str, tuple[bytes, str]] = {
     "text": (b"hello\n" * 500, "checksum"),
     "no end": (GOOD, "two blocks of zeros"),
     "half an end": (GOOD + bytes(512), "two blocks of zeros"),
-    "lone zeros": (GOOD + bytes(512) + GOOD + END, "one block of zeros alone"),
+    "lone zeros": (GOOD + bytes(512) + GOOD + END, "one block of zeros; an archive"),
     "behind the end": (GOOD + END + bytes(512) + b"x", "behind the end"),
     "second archive": (GOOD + END + GOOD + END, "behind the end"),
     "cut header": (GOOD[:1500], "truncated"),
@@ -129,7 +129,7 @@ EVIL: dict[str, tuple[bytes, str]] = {
     ),
     "pax size": (
         block(b"x", b"%011o\0" % 11) + b"11 size=-1\n".ljust(512, b"\0") + block() + END,
-        "a size cannot be",
+        "a size must be a number",
     ),
     "pax sparse": (
         block(b"x", b"%011o\0" % 22) + b"22 GNU.sparse.major=1\n".ljust(512, b"\0") + END,
