@@ -6,7 +6,7 @@ SEED ?= 1
 BIN := .venv/bin
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test check differential asan stub clean FORCE
+.PHONY: help demo test nightly check differential asan stub clean FORCE
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 8
@@ -16,15 +16,18 @@ demo: .venv/.installed  ## generate a data set, pack it, train on it, write a re
 	$(BIN)/fastdata demo $(ARGS)
 
 test: .venv/.tested  ## run the tests; ARGS='-k tar' selects some
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest $(PARALLEL) $(ARGS)
 
-check: .venv/.tested .venv/.tools  ## lint, types, forbidden calls, the native core's stub, wheel and sdist
+nightly: .venv/.tested  ## every case of the tests that try a part of them each day
+	$(BIN)/pytest -m long $(ARGS)
+
+check: .venv/.tested .venv/.tools  ## lint, types, forbidden calls, the stub, wheel and sdist, benchmarks, examples
 	$(BIN)/python tools/preflight.py --calls
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	diff -u fastdata/_core.pyi "$$($(STUB))"
-	$(BIN)/pytest -m long tests/house/test_packaging.py
+	$(BIN)/pytest -m check
 	$(BIN)/python tools/differential.py $(IMAGES)
 
 differential: .venv/.tested  ## compare pixels with Pillow's, of a few files or of IMAGES=DIR
@@ -45,6 +48,10 @@ stub: .venv/.installed  ## take over the native core's generated stub
 clean:  ## remove everything that make made
 	rm -rf .venv build dist demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A process for each core, four at most: each imports torch. One where pytest talks with the user.
+PARALLEL = $(if $(filter -s --capture=no --pdb --trace --sw --stepwise,$(ARGS)),,\
+  -n logical --maxprocesses 4 --dist worksteal)
 
 STUB = $(BIN)/python -c 'import sys; print(f"build/{sys.implementation.cache_tag}/_core.pyi")'
 

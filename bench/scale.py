@@ -1,11 +1,11 @@
-"""What does a larger data set, or a larger job, cost at start-up and for each batch?
+"""Measure what a larger data set, or a larger job, costs at start-up and for each batch.
 
     python bench/scale.py [--plot scale.png]
 
-A catalog of n samples is a sparse file with a true header, so that opening it is what it would be
-for n real samples; batches are then planned at random places of an epoch, for ranks of jobs of 1 to
-4,096. Nothing is decoded. Printed are the time to open the catalog, the memory that this took, and
-the median time to plan a batch of 256: positions, permutation, crops. The last line is JSON.
+A catalog of n samples is a sparse file with a true header, which opens like that of n real samples;
+batches are then planned at random positions of an epoch, for ranks of jobs of 1 to 4,096. Nothing
+is decoded. Printed are the time and the memory to open the catalog, and the median time to plan a
+batch of 256: positions, permutation, crops. The last line is JSON.
 """
 
 import argparse
@@ -27,11 +27,11 @@ from fastdata.plan.crop import RandomResizedCrop
 from fastdata.plan.epochs import Epochs, Shuffle, Stratum, augmentation_keys
 
 _BATCH = 256
-_TEXT = 24  # bytes of key and name a sample
+_TEXT = 24  # bytes of key and name per sample
 
 
 def open_catalog(samples: int, folder: Path) -> tuple[float, float]:
-    """Seconds to open a catalog of so many samples, and MiB of memory that it took."""
+    """Seconds to open a catalog with this many samples, and MiB of memory that it needed."""
     parts = [(min(PART_ROWS, samples - first) * _TEXT, 0) for first in range(0, samples, PART_ROWS)]
     data = encode_header(samples, (), parts)
     header = decode_header(data, "header")

@@ -1,19 +1,18 @@
-"""Does loading slow down the Python code of the trainer?
+"""Measure how much loading slows down the Python code of the training thread.
 
 The main thread counts in pure Python on one core and takes each batch as soon as it is ready; the
-loader decodes with one thread on another core, and plans its batches beside the main thread.
-Counting keeps its free rate and decoding keeps its own where the loader needs the interpreter's
-lock for nothing that takes long. The same is measured with OpenCV decoding on a Python thread,
-which is what there is without the native core.
+loader decodes with one thread on another core, and plans its batches in the main thread. Counting
+and decoding both keep their full speed if the loader never holds the interpreter's lock for long.
+The same is measured with OpenCV decoding in a Python thread, as without the native core.
 
     python bench/stall.py train/            # a packed data set
 
-``counting`` is the rate beside loading over the rate without; ``decoding`` the rate beside counting
-over the rate of a main thread that only waits; ``taking`` is the share of the main thread's time
-that it spends taking batches, planning those to come included; ``cores`` is what counting keeps
-beside decoding in which Python has no part at all, which shows how far the two cores get in each
-other's way by themselves. All are medians of interleaved rounds; for all but ``taking`` 1.0 would
-be no loss. At least two cores are needed. The last line is JSON.
+``counting`` is the rate of counting while loading, relative to counting alone; ``decoding`` the
+rate of decoding while counting, relative to a main thread that only waits; ``taking`` the share of
+the main thread's time that it spends taking batches, including planning further ones; ``cores``
+the rate of counting during decoding without any Python, which shows how much the two cores slow
+each other down. All are medians of interleaved rounds; 1.0 is no loss, except for ``taking``. At
+least two cores are needed. The last line is JSON.
 """
 
 import argparse
@@ -37,7 +36,7 @@ from fastdata.batch.native import NativeDecoder
 from fastdata.loaders.pipeline import Pipeline
 from fastdata.loaders.readers.open_source import open_source
 
-_CHUNK = 50_000  # additions between two looks at the loader: about 0.6 ms
+_CHUNK = 50_000  # additions between two checks of the loader: about 0.6 ms
 
 
 def _pipeline(loader: fd.Loader) -> Pipeline:
@@ -56,7 +55,7 @@ def add() -> int:
 
 
 def count(loader: fd.Loader, seconds: float) -> float:
-    """Additions a second in pure Python, with a look at the loader now and then, as in `both`."""
+    """Additions a second in pure Python, with checks of the loader, as in `both`."""
     total, start = 0, time.perf_counter()
     while time.perf_counter() - start < seconds:
         total += add()
@@ -65,7 +64,7 @@ def count(loader: fd.Loader, seconds: float) -> float:
 
 
 def idle_count(loader: fd.Loader, seconds: float) -> float:
-    """The same once the loader has nothing left to do."""
+    """The same, with a loader that has nothing left to do."""
     while not all(batch.fill.wait(1.0) for batch in _pipeline(loader)._begun):  # noqa: SLF001
         pass
     return count(loader, seconds)
@@ -82,7 +81,7 @@ def drain(batches: Iterator[fd.Batch], seconds: float) -> float:
 def both(
     loader: fd.Loader, batches: Iterator[fd.Batch], seconds: float
 ) -> tuple[float, float, float]:
-    """Additions and images a second, with each batch taken once it is ready, and time for that."""
+    """Additions and images a second, taking each batch once it is ready, and the time for that."""
     total, images, taking, start = 0, 0, 0.0, time.perf_counter()
     while time.perf_counter() - start < seconds:
         total += add()
@@ -95,10 +94,10 @@ def both(
 
 
 class Background:
-    """Native decoding that goes on without Python; its one thread stays where it was started."""
+    """Native decoding without Python, in one thread that stays on the core where it started."""
 
     def __init__(self, path: Path) -> None:
-        """Start the thread, with nothing to do yet."""
+        """Start the thread, with no work yet."""
         source = open_source(path)
         core = native.load()
         assert core is not None
@@ -112,7 +111,7 @@ class Background:
         self._out = np.empty((len(self._ids), 224, 224, 3), np.uint8)
 
     def count(self, loader: fd.Loader, seconds: float) -> float:
-        """Additions a second beside it."""
+        """Additions a second during it."""
         unchecked = np.empty(0, np.uint32)
         jobs = [
             self._decoder.fill(
@@ -133,13 +132,13 @@ class Background:
 
 
 def forever(loader: fd.Loader) -> Iterator[fd.Batch]:
-    """Batches of one epoch after the other."""
+    """Batches of epoch after epoch."""
     while True:
         yield from loader
 
 
 def measure(path: Path, batch_size: int, *, rounds: int, seconds: float) -> dict[str, float]:
-    """Shares that counting and decoding keep beside each other; see the module."""
+    """Shares of their speed that counting and decoding keep together; see the module."""
     first, second = sorted(os.sched_getaffinity(0))[:2]
     os.sched_setaffinity(0, {second})  # the core's threads start now, and stay on this core
     background = Background(path)
@@ -170,7 +169,7 @@ def measure(path: Path, batch_size: int, *, rounds: int, seconds: float) -> dict
 def main() -> None:
     """Measure both ways and print them."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("path", type=Path)
+    parser.add_argument("path", type=Path, help="a packed data set")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=1.0)

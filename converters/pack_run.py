@@ -23,6 +23,7 @@ from fastdata.converters.sources.listing import (
 )
 from fastdata.converters.stages import Bottleneck, Loaded, Stage, read_all
 from fastdata.converters.tar.shards import TarDestination
+from fastdata.dataset.catalog.builder import CatalogRow
 from fastdata.dataset.manifest import Manifest, Options, Shard, Stored, digest_text, fingerprint
 from fastdata.errors import DestinationError, SourceError
 from fastdata.images.probe import EXTENSIONS, FORMATS
@@ -296,7 +297,7 @@ class PackRun(Owner):
         label = int(self._listing.labels[place])
         item = Item(key, EXTENSIONS[info.format], coded.image, label, loaded.fields)
         placed = writer.append(item, self.tally.note)
-        self.tally.catalog.append(
+        row = CatalogRow(
             key,
             name,
             offset=placed.offset,
@@ -309,6 +310,7 @@ class PackRun(Owner):
             flags=FORMATS.index(info.format),
             fields=placed.fields,
         )
+        self.tally.catalog.append(row)
         self.tally.source_bytes += int(self._listing.sizes[place])
         self.tally.image_bytes += len(coded.image)
         self.tally.not_recoded.update([coded.not_recoded] if coded.not_recoded else ())

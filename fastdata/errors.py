@@ -19,6 +19,7 @@
     |-- TransformError       the user's transform failed, or its process died      (RuntimeError)
     |-- StalledError         a batch that does not arrive                          (TimeoutError)
     |-- RankError            another rank of a training run that ended or hangs    (RuntimeError)
+    |-- DivergedError        a training run whose loss is infinite or NaN    (ArithmeticError)
     `-- MissingExtraError    an optional package that is not installed             (ImportError)
 
 The command line exits with 1 on a CorruptError and with 2 on all others.
@@ -99,6 +100,10 @@ class StalledError(FastdataError, TimeoutError):
 
 class RankError(FastdataError, RuntimeError):
     """Another rank of a distributed run ended, or did not answer within the timeout."""
+
+
+class DivergedError(FastdataError, ArithmeticError):
+    """The loss of a training run became infinite or NaN."""
 
 
 class MissingExtraError(FastdataError, ImportError):

@@ -2,19 +2,20 @@
 
 import json
 import os
+import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, Self, TypeVar
 
-from fastdata.converters.check.index_files import IndexFiles
-from fastdata.converters.check.verify_tar import verify_folder
+from fastdata.converters.check.verify import verify_folder
 from fastdata.converters.journal import encode_report
 from fastdata.converters.problems import Progress
 from fastdata.converters.sources.listing import Skipped, count_reasons
-from fastdata.converters.tar.packed_folder import is_dataset
+from fastdata.converters.tar.packed_folder import has_catalog, has_manifest, is_dataset
 from fastdata.converters.tar.samples import read_tar, survey
 from fastdata.converters.tar.webdataset import CLASSES
 from fastdata.dataset.catalog.builder import CatalogBuilder
@@ -36,9 +37,10 @@ from fastdata.errors import (
     OptionError,
     ShardError,
 )
-from fastdata.system import resources
-from fastdata.system.files import Lock
+from fastdata.system.files import TMP_SUFFIX, Folder, Lock, write_temporary
+from fastdata.system.resources import cpu_count
 from fastdata.system.threads import Threads
+from fastdata.system.untrusted import read_regular
 
 NO_LABEL = f".cls holds no number below {CLASSES}"
 
@@ -108,7 +110,7 @@ def index(
     try:
         with (
             Lock(folder / LOCK_NAME, str(folder)),
-            IndexFiles(folder, overwrite=overwrite) as files,
+            _Files(folder, overwrite=overwrite) as files,
         ):
             if not overwrite:
                 _refuse_replacing(folder)
@@ -117,7 +119,7 @@ def index(
         raise DestinationError(f"{error.filename or folder}: {error.strerror or error}") from error
 
 
-def source_of(shards: list[Shard]) -> str:
+def _source_of(shards: list[Shard]) -> str:
     """Fingerprint that stands for the source where that is not known: of the tars themselves."""
     names = json.dumps([(shard.name, shard.digest) for shard in shards])
     return digest_text(names.encode("ascii"))
@@ -132,16 +134,114 @@ def _refuse_replacing(folder: Path) -> None:
     damaged = [problem for problem in problems if problem.file.endswith(".tar")]
     if damaged:
         raise ShardError(
-            f"{folder}: {damaged[0].file}: {damaged[0].text}; repair it, or index it as it is with "
-            "--overwrite"
+            f"{folder}: {damaged[0].file}: {damaged[0].text}; repair it or pack again, or index it "
+            "as it is with --overwrite"
         )
     if not any(problem.file in (FILE_NAME, CATALOG_NAME) for problem in problems):
-        raise DestinationError(f"{folder}: holds a data set already; use --overwrite to index anew")
+        raise DestinationError(f"{folder}: holds a data set already; use --overwrite to replace it")
+
+
+class _Files:
+    """New files of a folder under temporary names, until ``publish``; used as a context.
+
+    Args:
+        path: The folder.
+        overwrite: Whether files that others wrote may be replaced.
+    """
+
+    def __init__(self, path: Path, *, overwrite: bool) -> None:
+        self._path = path
+        self._overwrite = overwrite
+        # A manifest that a power cut emptied lies beside a catalog that is still known.
+        self._ours = has_manifest(path) or has_catalog(path)
+        self._staged: list[str] = []
+
+    def __enter__(self) -> Self:
+        """Open the folder.
+
+        Raises:
+            DestinationError: It holds a manifest, a catalog or a report of another program.
+        """
+        for name in (FILE_NAME, CATALOG_NAME, REPORT_NAME):
+            self._refuse(name, ours=self._ours)
+        self._folder = Folder(self._path)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove what was not published."""
+        try:
+            for name in self._staged:
+                self._folder.remove(name + TMP_SUFFIX)
+        finally:
+            self._folder.close()
+
+    def write_index(self, name: str, lines: bytes) -> None:
+        """Write the index file of a tar, unless it is there already.
+
+        Raises:
+            DestinationError: Another program's is there, with other content.
+        """
+        with suppress(OSError):
+            if read_regular(self._path / name) == lines:
+                return
+        self._refuse(name, ours=self._ours)
+        self.write(name, lines)
+
+    def write(self, name: str, data: bytes | Callable[[BinaryIO], object]) -> None:
+        """Write a file under its temporary name."""
+        write_temporary(self._folder, name, data)
+        self._staged.append(name)
+
+    def publish(self) -> None:
+        """Replace what was there; without the manifest, which comes last, nothing counts."""
+        self._folder.remove(FILE_NAME)
+        if self._ours and REPORT_NAME not in self._staged:
+            self._folder.remove(REPORT_NAME)
+        self._folder.sync()
+        while self._staged:
+            if self._staged[0] == FILE_NAME:
+                self._folder.sync()
+            self._folder.rename(self._staged[0] + TMP_SUFFIX, self._staged[0])
+            del self._staged[0]
+        self._folder.sync()
+
+    def _refuse(self, name: str, *, ours: bool) -> None:
+        path = self._path / name
+        if not os.path.lexists(path):
+            return
+        if stat.S_ISDIR(path.lstat().st_mode):
+            raise DestinationError(f"{path}: a folder, where index writes a file; move it away")
+        if not ours and not self._overwrite:
+            raise DestinationError(
+                f"{path}: not written by fastdata; move it away, or use --overwrite to replace it"
+            )
+
+
+class _Classes:
+    """Names of classes: folders, where each label has one of its own; else numbers."""
+
+    def __init__(self) -> None:
+        self._folders: dict[int, bytes] = {}
+        self._agree = True
+
+    def add(self, key: bytes, label: int) -> None:
+        """Take a sample into account."""
+        if label < 0:
+            return
+        folder = key.partition(b"/")[0] if b"/" in key else b""
+        self._agree &= self._folders.setdefault(label, folder) == folder != b""
+
+    def names(self) -> tuple[str, ...]:
+        """Names in the order of labels."""
+        agree = self._agree and len(set(self._folders.values())) == len(self._folders)
+        labels = range(max(self._folders, default=-1) + 1)
+        known = self._folders if agree else {}
+        return tuple(os.fsdecode(known.get(label, b"%d" % label)) for label in labels)
 
 
 class _Indexer:
     def __init__(
-        self, folder: Path, files: IndexFiles, paths: list[Path], progress: Progress | None
+        self, folder: Path, files: _Files, paths: list[Path], progress: Progress | None
     ) -> None:
         self._folder = folder
         self._files = files
@@ -161,7 +261,7 @@ class _Indexer:
                 )
         self._fields = tuple(sorted(fields))
         catalog = CatalogBuilder(self._fields)
-        classes = Classes()
+        classes = _Classes()
         shards: list[Shard] = []
         skipped: list[Skipped] = []
         noted: Counter[str] = Counter()
@@ -170,7 +270,7 @@ class _Indexer:
             for row in indexed.rows:
                 classes.add(row.key, row.label)
                 try:
-                    catalog.append(shard=number, **row._asdict())
+                    catalog.append(row._replace(shard=number))
                 except ValueError as error:
                     raise ShardError(f"{self._paths[number]}: {error}") from None
             self._files.write_index(self._paths[number].with_suffix(".idx").name, indexed.lines)
@@ -198,7 +298,7 @@ class _Indexer:
     def _manifest(
         self,
         catalog: CatalogBuilder,
-        classes: "Classes",
+        classes: _Classes,
         shards: list[Shard],
         skipped: list[Skipped],
         noted: Counter[str],
@@ -219,7 +319,7 @@ class _Indexer:
             class_counts=catalog.label_counts(len(names)),
             fields=self._fields,
             options={"indexed": True},
-            source=source_of(shards),
+            source=_source_of(shards),
             skipped=count_reasons(skipped),
             report=report,
             kept={},
@@ -231,30 +331,8 @@ class _Indexer:
 
     def _each(self, work: Callable[[Path], _T]) -> Iterator[_T]:
         """Work on every tar on several threads; the results come in order."""
-        pool = Threads(resources.cpu_count(), "fastdata-index")
+        pool = Threads(cpu_count(), "fastdata-index")
         try:
             yield from pool.map(work, self._paths)
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-class Classes:
-    """Names of classes: folders, where each label has one of its own; else numbers."""
-
-    def __init__(self) -> None:
-        self._folders: dict[int, bytes] = {}
-        self._agree = True
-
-    def add(self, key: bytes, label: int) -> None:
-        """Take a sample into account."""
-        if label < 0:
-            return
-        folder = key.partition(b"/")[0] if b"/" in key else b""
-        self._agree &= self._folders.setdefault(label, folder) == folder != b""
-
-    def names(self) -> tuple[str, ...]:
-        """Names in the order of labels."""
-        agree = self._agree and len(set(self._folders.values())) == len(self._folders)
-        labels = range(max(self._folders, default=-1) + 1)
-        known = self._folders if agree else {}
-        return tuple(os.fsdecode(known.get(label, b"%d" % label)) for label in labels)

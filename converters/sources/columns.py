@@ -101,15 +101,6 @@ class Columns:
         chosen = (self.image, self.label, self.key, *self.fields.values())
         return list(dict.fromkeys(name for name in chosen if name is not None))
 
-    def further(self, values: Mapping[str, Any]) -> dict[str, bytes]:
-        """The fields of a sample, from the values of its columns."""
-        found = {}
-        for field, name in self.fields.items():
-            value = values.get(name)
-            if value is not None:
-                found[field] = as_field(value, f"{self._where}: column {name!r}")
-        return found
-
     def _choose(self, role: str, names: tuple[str, ...]) -> str | None:
         if role in self._wanted.columns:
             return self._check(self._wanted.columns[role])

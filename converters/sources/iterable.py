@@ -2,14 +2,15 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from fastdata.converters.sources.builder import Wanted
-from fastdata.converters.sources.columns import Columns, as_image, as_name
+from fastdata.converters.sources.columns import Columns, as_image
+from fastdata.converters.sources.formats.table import Row, Table, list_table
 from fastdata.converters.sources.listing import Unreadable, failure
 from fastdata.converters.sources.records import RecordListing
-from fastdata.converters.sources.spool import Row, spooled
 from fastdata.errors import OptionError, SourceError
 
 
@@ -47,51 +48,39 @@ def list_samples(source: Samples, wanted: Wanted, folder: Path) -> RecordListing
         DestinationError: There is no room for the copy.
     """
     root = f"samples of {type(source).__name__}"
-    rows = _Rows(root, wanted)
-    names = _class_names(root, source, wanted)
-    return spooled(
-        map(rows.row, _each(source)), folder, root, (), names=names, classes=wanted.classes
+    samples = _each(source)
+    head = list(islice(samples, 1))
+    kind = _kind_of(head[0]) if head else "image"
+    if kind != "mapping" and (wanted.columns or wanted.fields):
+        raise OptionError(f"{root}: columns and fields need mappings, found {kind}s")
+    table = Table(
+        columns=tuple(head[0]) if kind == "mapping" else ("image", "label"),
+        images=None,
+        rows=lambda columns: _rows(root, chain(head, samples), kind, columns),
+        classes=lambda _: _class_names(root, source, wanted),
+        row_name=_path_of,
+        read=_read,
     )
+    return list_table(root, (), table, wanted, folder)
 
 
-class _Rows:
-    """Makes rows of samples, which must all be of the first one's kind."""
-
-    def __init__(self, root: str, wanted: Wanted) -> None:
-        self._root = root
-        self._wanted = wanted
-        self._columns: Columns | None = None
-        self._kind: str | None = None
-
-    def row(self, sample: Any) -> Row:
-        """A sample as a row."""
-        kind = _kind_of(sample)
-        if self._kind is None:
-            self._kind = kind
-            if kind != "mapping" and (self._wanted.columns or self._wanted.fields):
-                raise OptionError(f"{self._root}: columns and fields need mappings, found {kind}s")
-        if kind != self._kind:
+def _rows(root: str, samples: Iterable[Any], kind: str, columns: Columns) -> Iterator[Row]:
+    """Yield rows of samples that must all be of the first one's kind."""
+    for sample in samples:
+        if _kind_of(sample) != kind:
             raise SourceError(
-                f"{self._root}: found a {kind} after a {self._kind}; give samples of one kind"
+                f"{root}: found a {_kind_of(sample)} after a {kind}; give samples of one kind"
             )
         if kind == "mapping":
-            return self._mapping(sample)
-        image, label = sample if kind == "pair" else (sample, None)
-        return Row(_path_of(image), _read(image), label, {})
-
-    def _mapping(self, sample: Mapping[str, Any]) -> Row:
-        if self._columns is None:
-            self._columns = Columns(self._root, sample, self._wanted)
-        columns = self._columns
-        if columns.image not in sample:
-            raise SourceError(
-                f"{self._root}: a sample without {columns.image!r}, which the first one has, but "
-                f"with {', '.join(map(str, sample))}"
-            )
-        image = sample[columns.image]
-        name = sample.get(columns.key) if columns.key else _path_of(image)
-        label = sample.get(columns.label) if columns.label else None
-        return Row(as_name(name), _read(image), label, columns.further(sample))
+            if columns.image not in sample:
+                raise SourceError(
+                    f"{root}: a sample without {columns.image!r}, which the first one has, but "
+                    f"with {', '.join(map(str, sample))}"
+                )
+            yield sample
+        else:
+            image, label = sample if kind == "pair" else (sample, None)
+            yield {"image": image, "label": label}
 
 
 def _each(source: Samples) -> Iterator[Any]:

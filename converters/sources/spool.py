@@ -3,33 +3,14 @@
 import os
 import tempfile
 import weakref
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from fastdata.converters.problems import read_range
-from fastdata.converters.sources.builder import Builder
 from fastdata.converters.sources.listing import CHANGED, Unreadable, failure
-from fastdata.converters.sources.records import Extent, RecordListing
+from fastdata.converters.sources.records import Extent
 from fastdata.errors import DestinationError
 from fastdata.system.checksum import crc32c
 from fastdata.system.files import above_standard, write_all
-
-
-class Row(NamedTuple):
-    """A sample of a source that can be read only once.
-
-    Attributes:
-        name: What the source calls it.
-        image: Encoded bytes.
-        label: A number, a name, or None.
-        further: Further fields by name.
-    """
-
-    name: str | bytes | None
-    image: bytes | Unreadable
-    label: Any
-    further: Mapping[str, bytes]
 
 
 class Spool:
@@ -78,37 +59,3 @@ class Spool:
             f"{self._folder}: {error.strerror or error}; a source that can be read only once "
             "needs room here for a copy of its images while it is packed"
         )
-
-
-def spooled(
-    rows: Iterable[Row],
-    folder: Path,
-    root: str,
-    inputs: tuple[str, ...],
-    *,
-    names: tuple[str, ...] | None = None,
-    classes: tuple[str, ...] | None = None,
-) -> RecordListing:
-    """List samples that can be read only once; their bytes are kept as long as the listing.
-
-    Args:
-        rows: The samples.
-        folder: See :class:`Spool`.
-        root: The source, for errors.
-        inputs: Its files.
-        names: Names of its classes, if it has them.
-        classes: Names in label order, if the user gave them.
-
-    Raises:
-        SourceError: There are no samples, or a label is none of the classes.
-        DestinationError: The copy cannot be written.
-    """
-    spool = Spool(folder)
-    builder = Builder(root, inputs, spool, names)
-    for row in rows:
-        if isinstance(row.image, Unreadable):
-            builder.add(row.name, row.image, None)
-            continue
-        further = {name: spool.put(value) for name, value in row.further.items()}
-        builder.add(row.name, spool.put(row.image), row.label, further, head=row.image)
-    return builder.listing(classes)

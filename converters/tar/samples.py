@@ -8,26 +8,12 @@ from fastdata.converters.problems import digest_of, read_range
 from fastdata.converters.sources.listing import Skipped
 from fastdata.converters.tar.shards import index_file, index_line
 from fastdata.converters.tar.webdataset import Group, read_groups
+from fastdata.dataset.catalog.builder import CatalogRow
 from fastdata.dataset.manifest import Shard, digest_text
 from fastdata.errors import DecodeError, ShardError
 from fastdata.images.probe import FORMATS, probe
 from fastdata.system.checksum import crc32c
 from fastdata.system.untrusted import open_regular
-
-
-class Row(NamedTuple):
-    """A sample as it goes into the catalog; see ``CatalogBuilder.append``."""
-
-    key: bytes
-    name: bytes
-    offset: int
-    length: int
-    crc: int
-    label: int
-    width: int
-    height: int
-    flags: int
-    fields: dict[str, tuple[int, int, int]]
 
 
 class Indexed(NamedTuple):
@@ -43,7 +29,7 @@ class Indexed(NamedTuple):
 
     shard: Shard
     lines: bytes
-    rows: list[Row]
+    rows: list[CatalogRow]
     skipped: list[Skipped]
     unlabelled: int
 
@@ -75,7 +61,7 @@ def read_tar(path: Path, fields: tuple[str, ...]) -> Indexed:
         ShardError: As :func:`read_groups`.
         OSError: It cannot be read.
     """
-    rows: list[Row] = []
+    rows: list[CatalogRow] = []
     skipped = []
     lines = []
     unlabelled = 0
@@ -102,7 +88,7 @@ def read_tar(path: Path, fields: tuple[str, ...]) -> Indexed:
     return Indexed(shard, text, rows, skipped, unlabelled)
 
 
-def _row(fd: int, group: Group) -> Row | str:
+def _row(fd: int, group: Group) -> CatalogRow | str:
     """The sample's row, or the reason for leaving it out."""
     image = group.image(fd)
     if image is None:
@@ -118,7 +104,7 @@ def _row(fd: int, group: Group) -> Row | str:
         offset, size = group.members[extension][2:]
         fields[extension] = (offset, size, crc32c(read_range(fd, offset, size)))
     label = group.label(fd)
-    return Row(
+    return CatalogRow(
         key=group.key,
         name=member.name,
         offset=member.offset,

@@ -123,9 +123,7 @@ def _pixels(data: bytes, info: ImageInfo) -> Image:
 def _crop_jpeg(data: bytes, plan: CropPlan, row: int, out: Image, max_pixels: int) -> None:
     core = native.load()
     assert core is not None
-    one = slice(row, row + 1)
-    parts = plan.source[one], plan.scaled[one], plan.cut[one], plan.flip[one]
-    core.decode_crop(data, *parts, out[None], JpegLimits(max_pixels))
+    core.decode_crop(data, plan, row, out, JpegLimits(max_pixels))
 
 
 def _crop_pixels(image: Image, plan: CropPlan, row: int, out: Image) -> None:
@@ -133,9 +131,7 @@ def _crop_pixels(image: Image, plan: CropPlan, row: int, out: Image) -> None:
     x, y, width, height = plan.source[row].tolist()
     core = native.load()
     if core is not None and max(width, height) <= _CORE_MOST_SIDE:
-        one = slice(row, row + 1)
-        parts = plan.source[one], plan.scaled[one], plan.cut[one], plan.flip[one]
-        core.resize_crop(np.ascontiguousarray(image), *parts, out[None])
+        core.resize_crop(np.ascontiguousarray(image), plan, row, out)
         return
     region = image[y : y + height, x : x + width]
     (scaled_width, scaled_height), (left, top) = plan.scaled[row].tolist(), plan.cut[row].tolist()

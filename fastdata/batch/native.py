@@ -104,8 +104,7 @@ class NativeDecoder:
             out: (N, h, w, 3) uint8, which the job keeps alive.
             keep_going: Go on with the others after a sample that failed.
         """
-        parts = plan.size, plan.source, plan.scaled, plan.cut, plan.flip
-        job = self._pool.fill(encoded, crcs, places, *parts, out, keep_going)
+        job = self._pool.fill(encoded, crcs, places, plan, out, keep_going)
         return NativeJob(job, self._source, ids[places], places)
 
 

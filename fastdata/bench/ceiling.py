@@ -1,4 +1,4 @@
-"""The share of the ceiling on a data set, with a cold pass and a spinning loader beside it."""
+"""The share of the ceiling on a data set, with a cold first pass and a spinning loader."""
 
 import itertools
 import os
@@ -19,11 +19,10 @@ from fastdata.loaders.loader import Loader
 from fastdata.plan.crop import RandomResizedCrop
 from fastdata.system import resources
 from fastdata.train.ceiling import ROUNDS, measure_ceiling
-from fastdata.train.checks import check_labelled
-from fastdata.train.device import kernels, pick_device, seeded
+from fastdata.train.data import check_labelled
+from fastdata.train.device import amp_dtype, kernels, pick_device, seeded
 from fastdata.train.meter import machine, now
 from fastdata.train.models import build
-from fastdata.train.precision import amp_dtype
 from fastdata.train.recipe import Recipe
 from fastdata.train.step import TrainStep
 
@@ -41,24 +40,24 @@ def bench_ceiling(
 ) -> CeilingReport:
     """Measure the share of the ceiling: first a pass on a cold page cache, then the rounds.
 
-    Before the cold pass the kernel is asked to forget the data set's files; before the rounds they
-    are read into memory, as far as there is room. How many bytes came from storage in both tells
-    what was had. The rounds are those of :func:`fastdata.train.ceiling.measure_ceiling`, with the
-    loader spinning.
+    Before the cold pass the kernel is asked to evict the data set's files; before the rounds they
+    are read into memory, if they fit. The share of bytes that came from storage shows how cold and
+    how warm it was. The rounds are those of :func:`fastdata.train.ceiling.measure_ceiling`, with
+    the loader spinning.
 
     Args:
         path: Tar shards, an ``.lmdb`` file, or class folders of images.
-        recipe: How to train; None means the reference recipe as it is.
-        device: Where to train; None means CUDA where there is one, else the CPU.
-        threads: Decoding threads; None leaves one or two cores to the step.
+        recipe: How to train; None is the reference recipe.
+        device: Where to train; None is CUDA if there is a GPU, otherwise the CPU.
+        threads: Decoding threads; None leaves one or two cores to the training step.
         seconds: Time for the rounds, roughly; the cold pass may take a fifth of it on top.
-        rounds: How many.
-        cold: Whether there is a cold pass.
-        progress: Called as the work goes on.
+        rounds: Number of rounds.
+        cold: Whether to begin with the cold pass.
+        progress: Called with what is being done, how much of it is done, and how much there is.
 
     Raises:
         OptionError: An argument is out of range or does not fit the data or the device.
-        NotADatasetError: ``path`` holds no data set.
+        NotADatasetError: There is no data set at ``path``.
         CorruptError: It is damaged.
         MissingExtraError: torchvision is not installed.
     """
@@ -66,39 +65,39 @@ def bench_ceiling(
         raise OptionError(f"rounds must be 1 or more, not {rounds}")
     if not 0 < seconds < float("inf"):
         raise OptionError(f"seconds must be a positive number, not {seconds}")
-    how = recipe or Recipe()
-    where = pick_device(device)
-    dtype = amp_dtype(how.amp, where)
-    deciding = resources.decode_threads() if threads is None else threads
+    recipe = recipe or Recipe()
+    chosen = pick_device(device)
+    dtype = amp_dtype(recipe.amp, chosen)
+    decoding = resources.decode_threads() if threads is None else threads
     tell = progress or (lambda *_: None)
     loader = Loader(
         path,
-        how.batch_size,
-        crop=RandomResizedCrop(how.size),
+        recipe.batch_size,
+        crop=RandomResizedCrop(recipe.size),
         flip=0.5,
-        seed=how.seed,
-        device=where,
+        seed=recipe.seed,
+        device=chosen,
         dtype=dtype or torch.float32,
-        threads=deciding,
+        threads=decoding,
     )
-    with loader, kernels(how, where), seeded(how.seed, where):
+    with loader, kernels(recipe, chosen), seeded(recipe.seed, chosen):
         check_labelled(loader.source)
-        network = build(how.model, classes=len(loader.source.classes), size=how.size)
-        step = TrainStep.of(how, network, where)
+        network = build(recipe.model, classes=len(loader.source.classes), size=recipe.size)
+        step = TrainStep(recipe, network, chosen)
         tell("warm-up", 0, 1)
-        step.warm_up(how.batch_size, how.size)
+        step.warm_up(recipe.batch_size, recipe.size)
         tell("warm-up", 1, 1)
 
         files = Path(path)
         first = None
-        if cold and page_cache.forget(files):
+        if cold and page_cache.evict(files):
             tell("cold pass", 0, 1)
             first = _cold_pass(step, loader, seconds / 5)
             tell("cold pass", 1, 1)
         page_cache.warm(files, lambda *at: tell("read", *at))
 
         watched = _Watched(loader)
-        usage = Usage(where)
+        usage = Usage(chosen)
         found = measure_ceiling(
             step,
             watched,
@@ -111,14 +110,14 @@ def bench_ceiling(
         return CeilingReport(
             path=os.fspath(path),
             samples=len(loader.source),
-            model=how.model,
-            size=how.size,
-            batch_size=how.batch_size,
-            amp=how.amp,
-            compile=how.compile,
-            channels_last=how.channels_last,
-            threads=deciding,
-            device=str(where),
+            model=recipe.model,
+            size=recipe.size,
+            batch_size=recipe.batch_size,
+            amp=recipe.amp,
+            compile=recipe.compile,
+            channels_last=recipe.channels_last,
+            threads=decoding,
+            device=str(chosen),
             cold=first,
             ceiling=found,
             from_storage=watched.from_storage(),
@@ -127,12 +126,12 @@ def bench_ceiling(
             tensor_activity=usage.activity.tensor,
             cpu_share=usage.cpu_share,
             peak_memory_bytes=usage.peak_memory_bytes,
-            machine=machine(where),
+            machine=machine(chosen),
         )
 
 
 class _Watched:
-    """A loader of which is known how many of its bytes came from storage."""
+    """A loader that keeps track of how many of its bytes came from storage."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
@@ -145,7 +144,7 @@ class _Watched:
             yield batch
 
     def from_storage(self) -> float | None:
-        """Share of the bytes of the images so far; more is read ahead, so never over 1."""
+        """Share of the bytes of the images so far, capped at 1, as some are read ahead."""
         after = page_cache.from_storage()
         if self._before is None or after is None:
             return None
@@ -154,7 +153,7 @@ class _Watched:
 
 
 def _cold_pass(step: TrainStep, loader: Loader, seconds: float) -> ColdPass:
-    """Steps on images that were not read before: one pass at most."""
+    """Steps on images that were not read before, for one pass at most."""
     watched = _Watched(loader)
     steps = images = 0
     with step.preserved():

@@ -1,4 +1,4 @@
-"""Where the batches of a rung come from: torch's DataLoader over ImageFolder, or fastdata."""
+"""The batches of a rung: from torch's DataLoader over ImageFolder, or from fastdata."""
 
 import itertools
 import re
@@ -15,10 +15,10 @@ from fastdata.device.normalize import IMAGENET
 from fastdata.errors import MissingExtraError, OptionError
 from fastdata.loaders.loader import Loader
 from fastdata.plan.crop import RandomResizedCrop
-from fastdata.train.precision import amp_dtype
+from fastdata.train.device import amp_dtype
 
 Feed = Generator[tuple[torch.Tensor, torch.Tensor]]
-"""Without end: images (N, 3, size, size) of normalised floats, and labels (N,), on the device."""
+"""Endless: images (N, 3, size, size) of normalised floats, and labels (N,), on the device."""
 
 _DEADLINE = 300.0  # seconds that the DataLoader waits for a worker
 _LOST = re.compile(
@@ -28,17 +28,18 @@ _SHM = "/dev/shm"  # noqa: S108  # looked at, not written to
 
 
 class LostWorkerError(OptionError):
-    """A worker process of the DataLoader is gone."""
+    """A worker process of the DataLoader died."""
 
 
-_EPOCHS = 1 << 20  # that its sampler mixes anew; all in one iteration, which no epoch's end stops
+# Epochs in one iteration of the DataLoader: starting the next one would restart its workers.
+_EPOCHS = 1 << 20
 
 
 def open_feed(rung: Rung, *, folder: Path, packed: Path, size: int, device: torch.device) -> Feed:
-    """Batches as a rung wants them; they begin to be read with the first one that is asked for.
+    """Open a rung's batches; reading starts with the first ``next()``.
 
     Args:
-        rung: It says how.
+        rung: Loader, batch size, workers and precision.
         folder: Image folder, for ``rung.loader == "ImageFolder"``.
         packed: The same images packed, for ``"fastdata"``.
         size: Side of the random-resized crops in pixels.
@@ -55,7 +56,7 @@ def open_feed(rung: Rung, *, folder: Path, packed: Path, size: int, device: torc
         from torchvision.transforms import v2
     except ImportError as error:
         raise MissingExtraError(
-            "the ladder begins with torchvision; install it with: pip install 'fastdata[train]'"
+            "the ladder starts with torchvision; install it with: pip install 'fastdata[train]'"
         ) from error
     steps = [v2.RandomResizedCrop(size), v2.RandomHorizontalFlip(), v2.PILToTensor()]
     if not rung.uint8:
@@ -68,7 +69,7 @@ def open_feed(rung: Rung, *, folder: Path, packed: Path, size: int, device: torc
 
 
 def _folder(rung: Rung, data: Any, device: torch.device) -> Feed:
-    """Batches of an ``ImageFolder``; its workers end with the generator."""
+    """Batches of an ``ImageFolder``; closing the generator ends its workers."""
     from torchvision.transforms.v2 import functional
 
     batches = DataLoader(
@@ -90,8 +91,8 @@ def _folder(rung: Rung, data: Any, device: torch.device) -> Feed:
                     f"{_shared_memory()}"
                 ) from error
             raise OptionError(
-                f"{data.root}: a DataLoader over ImageFolder stops at an image that fastdata would "
-                f"leave out; remove the image: {_last_line(error)}"
+                f"{data.root}: a DataLoader over ImageFolder fails on an image that fastdata would "
+                f"skip; remove the image: {_last_line(error)}"
             ) from error
         images = images.to(device, non_blocking=rung.pinned)
         labels = labels.to(device, non_blocking=rung.pinned)
@@ -102,7 +103,7 @@ def _folder(rung: Rung, data: Any, device: torch.device) -> Feed:
 
 
 def _packed(rung: Rung, packed: Path, size: int, device: torch.device) -> Feed:
-    """Fastdata's batches, in the type of the forward pass, as the reference run has them."""
+    """Fastdata's batches in the type of the forward pass, as in the reference run."""
     with Loader(
         packed,
         rung.batch_size,
@@ -117,7 +118,7 @@ def _packed(rung: Rung, packed: Path, size: int, device: torch.device) -> Feed:
 
 
 def _shared_memory() -> str:
-    """What a worker that dies without a word most often ran out of."""
+    """How full the shared memory is: a worker that dies silently most often ran out of it."""
     try:
         room = shutil.disk_usage(_SHM)
     except OSError:
@@ -127,6 +128,6 @@ def _shared_memory() -> str:
 
 
 def _last_line(error: BaseException) -> str:
-    """What a worker's traceback ends with."""
+    """The last line of a worker's traceback."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[-1] if lines else ''}"

@@ -1,4 +1,4 @@
-"""The same images in the forms that the ladder reads: as a folder of classes, and packed."""
+"""The same images in the two forms that a ladder reads: class folders, and packed."""
 
 import os
 from collections.abc import Callable
@@ -8,10 +8,10 @@ from pathlib import Path
 from fastdata.bench import page_cache
 from fastdata.converters.pack import pack
 from fastdata.errors import OptionError
-from fastdata.loaders.export.export import export
+from fastdata.loaders.export import export
 from fastdata.loaders.readers.open_source import open_source
 from fastdata.system.files import refuse_link
-from fastdata.train.checks import check_labelled
+from fastdata.train.data import check_labelled
 
 Tell = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is."""
@@ -19,14 +19,14 @@ Tell = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Forms:
-    """The images.
+    """Both forms of the images.
 
     Attributes:
-        folder: As class folders.
-        packed: Packed.
-        work: The folder that the one that was made lies in.
-        samples: How many.
-        classes: Of how many classes.
+        folder: The class folders.
+        packed: The packed data set.
+        work: The folder that holds the form that was made.
+        samples: Number of images.
+        classes: Number of classes.
         in_memory: Whether all files were read into the page cache.
     """
 
@@ -43,13 +43,13 @@ def both_forms(path: Path, work: Path | None, *, batch_size: int, tell: Tell) ->
 
     Args:
         path: One form of the images.
-        work: Folder for the other; None means ``path`` with ``-bench`` behind.
-        batch_size: Least number of images.
-        tell: Called as the work goes on.
+        work: Folder for the other; None is ``path`` with ``-bench`` appended.
+        batch_size: Minimum number of images.
+        tell: Called with the progress.
 
     Raises:
         OptionError: The images have no labels, or are too few.
-        NotADatasetError: ``path`` holds no images.
+        NotADatasetError: There are no images at ``path``.
         CorruptError: It is damaged.
         DestinationError: ``work`` holds something else.
     """
@@ -61,18 +61,18 @@ def both_forms(path: Path, work: Path | None, *, batch_size: int, tell: Tell) ->
         source.close()
     if samples < batch_size:
         raise OptionError(
-            f"{path}: {samples} images make no batch of {batch_size}; take a smaller batch_size"
+            f"{path}: {samples} images make no batch of {batch_size}; use a smaller batch_size"
         )
     full = Path(os.path.abspath(path))
-    place = full.with_name(full.name + "-bench") if work is None else work
-    place.mkdir(parents=True, exist_ok=True)
+    made = full.with_name(full.name + "-bench") if work is None else work
+    made.mkdir(parents=True, exist_ok=True)
     if kind == "folder":
-        folder, packed = path, place / "packed"
+        folder, packed = path, made / "packed"
         refuse_link(packed)
         pack(path, packed, progress=lambda done, _, of, __: tell("pack", done, of))
     else:
-        folder, packed = place / "images", path
+        folder, packed = made / "images", path
         refuse_link(folder)
         export(path, folder, progress=lambda _, done, of: tell("export", done, of))
     warm = [page_cache.warm(form, lambda *at: tell("read", *at)) for form in (folder, packed)]
-    return Forms(folder, packed, place, samples, classes, all(warm))
+    return Forms(folder, packed, made, samples, classes, all(warm))

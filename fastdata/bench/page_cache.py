@@ -1,4 +1,4 @@
-"""Files in the page cache and out of it, and what came from storage in the end."""
+"""Getting files into and out of the page cache, and counting what came from storage."""
 
 import os
 from collections.abc import Callable
@@ -15,28 +15,28 @@ _IO = Path("/proc/self/io")
 
 
 def files(path: Path) -> list[Path]:
-    """The file at ``path``, or all files below it; what is no file of data is passed over."""
+    """The file at ``path``, or all regular files below it."""
     if not path.is_dir():
         return [path]
     found = (Path(folder, name) for folder, _, names in os.walk(path) for name in names)
-    return [file for file in found if file.is_file()]  # a pipe would never be read to its end
+    return [file for file in found if file.is_file()]  # reading a pipe would never end
 
 
-def forget(path: Path) -> bool:
+def evict(path: Path) -> bool:
     """Ask the kernel to drop a data set's files from its page cache.
 
     It keeps pages that another program has mapped.
 
     Returns:
-        Whether there is such a request on this system.
+        Whether this system has such a request.
     """
     if not hasattr(os, "posix_fadvise"):  # macOS
         return False
     for file in files(path):
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            with suppress(OSError):  # some file systems that are only read cannot sync
-                os.fsync(descriptor)  # pages that are not on the disk yet would stay
+            with suppress(OSError):  # some read-only file systems cannot sync
+                os.fsync(descriptor)  # dirty pages would stay in the cache
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(descriptor)
@@ -48,15 +48,15 @@ def warm(path: Path, tell: Callable[[int, int], None] = lambda *_: None) -> bool
 
     Args:
         path: A file, or a folder with files.
-        tell: Called with bytes read and bytes in all.
+        tell: Called with bytes read and the total.
 
     Returns:
-        Whether there was room for them; otherwise nothing was read.
+        Whether they fit into memory; if not, nothing was read.
     """
     found = files(path)
     total = sum(file.stat().st_size for file in found)
     room = _available_memory()
-    if room is not None and total > room * _ROOM:
+    if room is not None and total > room * _ROOM:  # reading the rest would evict the beginning
         return False
     done = 0
     with Threads(_READERS, "fastdata-warm") as pool:
@@ -67,7 +67,7 @@ def warm(path: Path, tell: Callable[[int, int], None] = lambda *_: None) -> bool
 
 
 def from_storage() -> int | None:
-    """Bytes that storage has given this process so far, proc_pid_io(5); None where unknown."""
+    """Bytes that this process has read from storage so far, proc_pid_io(5); None where unknown."""
     try:
         lines = _IO.read_text().splitlines()
     except OSError:
@@ -86,7 +86,7 @@ def _read(file: Path) -> int:
 
 
 def _available_memory() -> int | None:
-    """Bytes that programs may still take; None where unknown."""
+    """Bytes of memory that programs can still allocate; None where unknown."""
     try:
         lines = _MEMINFO.read_text().splitlines()
     except OSError:

@@ -11,7 +11,7 @@ from fastdata.bench.results import CeilingReport, Figures, LadderReport
 _NONE = "-"
 _WARM = 0.05  # share of bytes from storage
 
-# By column, what a rung's figures say there. A column in which no rung has anything is left out.
+# Columns in which no rung has a figure are left out.
 _COLUMNS: Mapping[str, Callable[[Figures], str]] = {
     "images/s": lambda f: f"{f.images_per_second:,.0f}",
     "ms a step": lambda f: _milliseconds(*f.step_seconds),
@@ -25,7 +25,7 @@ _COLUMNS: Mapping[str, Callable[[Figures], str]] = {
 
 
 def ladder_columns(report: LadderReport) -> dict[str, list[str]]:
-    """Cells by the name of their column, from the lowest rung that was measured to the highest."""
+    """Cells by column, from the lowest measured rung to the highest."""
     measured = [(item.rung, item.figures) for item in report.rungs if item.figures is not None]
     columns = {
         "rung": [rung.name for rung, _ in measured],
@@ -36,7 +36,7 @@ def ladder_columns(report: LadderReport) -> dict[str, list[str]]:
 
 
 def render_ladder(report: LadderReport) -> Table:
-    """Rich table: a row for each rung, from the bottom to the top."""
+    """Rich table: a row for each rung, from the lowest to the highest."""
     # Text, because a path may hold the brackets of rich's markup
     title = Text(f"{report.model} on {report.path}, {report.size} px, {report.device}")
     caption = Text("\n".join(notes(report)))
@@ -51,7 +51,7 @@ def render_ladder(report: LadderReport) -> Table:
 
 
 def notes(report: LadderReport) -> list[str]:
-    """What the table does not say: gains, rungs that were left out, and why."""
+    """What the table does not show: the gain, the rungs that were left out, and why."""
     lines = []
     speeds = [
         (item.rung.name, item.figures.images_per_second)
@@ -63,7 +63,7 @@ def notes(report: LadderReport) -> list[str]:
         lines.append(f"{top} is {fast / slow:.1f} times as fast as {bottom}")
     lines += [f"left out: {row.rung.name}: {row.left_out}" for row in report.rungs if row.left_out]
     if not report.in_memory:
-        lines.append("the files do not fit in memory: they were read from storage")
+        lines.append("the files do not fit into memory: they were read from storage")
     return lines
 
 
@@ -80,7 +80,7 @@ def render_ceiling(report: CeilingReport) -> Table:
 
 
 def ceiling_rows(report: CeilingReport) -> list[tuple[str, str, str]]:
-    """Rows of (what, figure, remark)."""
+    """Rows of (name, figure, remark)."""
     found, cold = report.ceiling, report.cold
     resident, real = found.resident_images_per_second, found.real_images_per_second
     shares = [r.real / r.resident for r in found.rounds]
@@ -93,19 +93,19 @@ def ceiling_rows(report: CeilingReport) -> list[tuple[str, str, str]]:
     ]
     if (spun := found.spinning_images_per_second) is not None:
         each = [r.spinning for r in found.rounds if r.spinning is not None]
-        # within rounds, as the share: what slows the machine down slows down all of a round
+        # within rounds, as the share is: a machine that slows down slows a whole round
         taken = 1 - (found.spinning_share or 0.0)
         waited = 1 - statistics.median(r.real / r.spinning for r in found.rounds if r.spinning)
         rows += [
             ("resident batch, loader spinning", *_speed(spun, each)),
-            ("lost to interference", f"{taken:.1%}", "the loader takes cores and memory"),
-            ("lost to waiting", f"{waited:.1%}", "batches come too late"),
+            ("lost to interference", f"{taken:.1%}", "the loader competes for cores and memory"),
+            ("lost to waiting", f"{waited:.1%}", "batches arrive too late"),
         ]
     if found.loader_share is not None and found.wait_share is not None:
         share, waits = f"{found.loader_share:.2%}", f"{found.wait_share:.1%}"
         rows.append(("loader in the training thread", share, f"of its time; {waits} in next()"))
     if found.device_wait_share is not None:
-        rows.append(("GPU without a batch", f"{found.device_wait_share:.2%}", "by its own clock"))
+        rows.append(("GPU without a batch", f"{found.device_wait_share:.2%}", "on its own clock"))
     if cold is not None:
         speed = f"{cold.images_per_second:,.0f} images/s"
         stated = f"{cold.steps} steps; {_from_storage(cold.from_storage)}"
@@ -114,7 +114,7 @@ def ceiling_rows(report: CeilingReport) -> list[tuple[str, str, str]]:
     rows += [
         ("page cache in the rounds", _warmth(report.from_storage), storage),
         ("cores busy", busy, f"{report.threads} decoding threads"),
-        ("memory", f"{report.peak_memory_bytes / 2**30:.2f} GiB", "at most"),
+        ("peak memory", f"{report.peak_memory_bytes / 2**30:.2f} GiB", ""),
     ]
     on_gpu = {
         "GPU busy": report.gpu_utilization,
@@ -153,5 +153,5 @@ def _warmth(share: float | None) -> str:
 
 def _from_storage(share: float | None) -> str:
     if share is None:
-        return "the system does not tell what came from storage"
+        return "this system does not count bytes from storage"
     return f"{share:.0%} of the bytes came from storage"

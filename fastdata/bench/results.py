@@ -1,4 +1,4 @@
-"""What the benchmarks found out: plain frozen data, JSON through ``dataclasses.asdict``."""
+"""Figures of the benchmarks: plain frozen data, JSON through ``dataclasses.asdict``."""
 
 from dataclasses import dataclass
 
@@ -8,25 +8,25 @@ from fastdata.train.results import Ceiling
 
 @dataclass(frozen=True)
 class Figures:
-    """How fast one rung was.
+    """Speed and load of one rung.
 
     Attributes:
         steps: Timed steps.
-        step_seconds: Quartiles of the time between the ends of two steps, as the device saw them:
-            a quarter of the steps took at most the first, half the second. Waits that come in
-            bursts are not in the median; images a second has them all.
+        step_seconds: Quartiles of the time between the ends of two steps, on the device's clock:
+            a quarter of the steps took at most the first, half of them the second. Waits in bursts
+            do not show in the median, but do in images a second.
         images_per_second: On real data, over all timed steps.
         resident_images_per_second: The same step on one batch that stays on the device.
         share: The former over the latter.
         gpu_utilization: Share of the time in which the GPU ran any kernel, from NVML's samples;
-            None without NVML. It reads near 1 at a low load, too.
+            None without NVML. It can be near 1 even at a low load.
         sm_activity: Share of the GPU's multiprocessors that were busy, over the time, from NVML's
             GPM counters (Hopper and later); None where the driver does not give it.
         tensor_activity: Share of its tensor cores that computed, from the same counters.
         cpu_share: CPU time of this process and its workers over the duration and the cores.
-        peak_memory_bytes: Most device memory that tensors held (CUDA), or most memory that the
-            process itself had resident (CPU; workers apart).
-        warmup_seconds: What came before the first timed step, compilation included.
+        peak_memory_bytes: Peak memory of tensors on the device (CUDA), or peak resident memory of
+            the process without its workers (CPU).
+        warmup_seconds: Time before the first timed step, compilation included.
     """
 
     steps: int
@@ -48,8 +48,8 @@ class RungResult:
 
     Attributes:
         rung: How it trained.
-        figures: What it reached; None where it was left out.
-        left_out: Why; empty where it was not.
+        figures: Its figures; None if it was left out.
+        left_out: Why it was left out; empty if it was not.
     """
 
     rung: Rung
@@ -62,10 +62,10 @@ class LadderReport:
     """A finished ladder.
 
     Attributes:
-        path: The data as it was named.
+        path: The data, as given.
         folder: The image folder that the lower rungs read.
         packed: The packed images that the upper rungs read.
-        work: The folder that whichever of the two was made lies in.
+        work: The folder that holds the one that was made.
         samples: Images.
         classes: Number of classes.
         model: torchvision's name of the model.
@@ -73,7 +73,7 @@ class LadderReport:
         device: For example ``"cuda:0"`` or ``"cpu"``.
         in_memory: Whether all files were read into the page cache before the first rung.
         machine: As in :class:`fastdata.train.results.TrainReport`.
-        rungs: From the bottom to the top.
+        rungs: From the lowest to the highest.
     """
 
     path: str
@@ -92,13 +92,13 @@ class LadderReport:
 
 @dataclass(frozen=True)
 class ColdPass:
-    """Training steps right after the kernel was asked to forget the data set's files.
+    """Training steps right after the kernel was asked to evict the data set's files.
 
     Attributes:
-        images_per_second: With the loader's start.
-        steps: How many there were.
-        from_storage: Share of the images' bytes that came from storage, not from memory; None
-            where the system does not tell. Near 1 the pass was cold indeed.
+        images_per_second: Speed, including the loader's start.
+        steps: Number of steps.
+        from_storage: Share of the images' bytes that came from storage, not from memory; near 1 the
+            pass was cold. None where the system does not count it.
     """
 
     images_per_second: float
@@ -111,26 +111,25 @@ class CeilingReport:
     """The share of the ceiling, and what it was measured on.
 
     Attributes:
-        path: The data as it was named.
+        path: The data, as given.
         samples: Images.
         model: torchvision's name of the model.
         size: Side of the training crops in pixels.
         batch_size: Images a step.
         amp: ``"off"``, ``"bf16"`` or ``"fp16"``.
         compile: Whether the model was compiled.
-        channels_last: Whether weights and images were laid out channels last.
+        channels_last: Whether weights and images had channels-last layout.
         threads: Decoding threads.
         device: For example ``"cuda:0"`` or ``"cpu"``.
-        cold: The first pass; None where it was not asked for.
+        cold: The first pass; None if it was switched off.
         ceiling: The rounds after it.
         from_storage: Share of the images' bytes that came from storage in the rounds: near 0 the
-            page cache was warm. None where the system does not tell.
-        gpu_utilization: In the timed steps on real data alone; as in :class:`Figures`, and so are
-            the next four.
-        sm_activity: Of the GPU's multiprocessors.
-        tensor_activity: Of its tensor cores.
-        cpu_share: Of the cores.
-        peak_memory_bytes: Of the device, or of this process.
+            page cache was warm. None where the system does not count it.
+        gpu_utilization: As in :class:`Figures`, in the timed steps on real data only.
+        sm_activity: As in :class:`Figures`, in these steps.
+        tensor_activity: As in :class:`Figures`, in these steps.
+        cpu_share: As in :class:`Figures`, in these steps.
+        peak_memory_bytes: As in :class:`Figures`, in these steps.
         machine: As in :class:`fastdata.train.results.TrainReport`.
     """
 

@@ -1,4 +1,4 @@
-"""From the plainest training loop to the full step, each rung measured."""
+"""The ladder: from the plainest training loop to the full step, each rung measured."""
 
 import os
 from collections.abc import Callable
@@ -7,76 +7,59 @@ from pathlib import Path
 
 import torch
 
-from fastdata.bench.climb import Settings, measure_rung
-from fastdata.bench.compiler import no_compiler
 from fastdata.bench.feeds import LostWorkerError
-from fastdata.bench.forms import Tell, both_forms
+from fastdata.bench.forms import Forms, Tell, both_forms
+from fastdata.bench.measure import measure_rung
 from fastdata.bench.results import LadderReport, RungResult
-from fastdata.bench.rungs import Rung, rungs
+from fastdata.bench.rungs import LadderSettings, Rung, rungs
 from fastdata.errors import DeviceError, OptionError
 from fastdata.system import resources
 from fastdata.train.device import pick_device
 from fastdata.train.meter import machine
 from fastdata.train.models import build
-from fastdata.train.recipe import Recipe
+
+_SETTINGS = LadderSettings()
+_REASON = 200  # characters of a compiler's error that are passed on
 
 
 def ladder(
     path: str | os.PathLike[str],
+    settings: LadderSettings = _SETTINGS,
     *,
     work: str | os.PathLike[str] | None = None,
-    model: str = "resnet18",
-    size: int = 224,
-    batch_size: int = 256,
-    workers: int | None = None,
-    device: str | torch.device | None = None,
-    seconds: float = 10.0,
-    steps: int | None = None,
-    compile: bool = True,
     progress: Tell | None = None,
     save: Callable[[LadderReport], object] | None = None,
 ) -> LadderReport:
-    """Train in ever better ways on the same images, and measure each.
+    """Train on the same images in ever better ways, and measure each.
 
-    :func:`fastdata.bench.rungs.rungs` has the ways. Every rung builds its model anew, makes some
+    :func:`fastdata.bench.rungs.rungs` lists the ways. Every rung builds a fresh model, makes some
     untimed steps, then timed ones on real data, and with the loader stopped timed ones on a batch
-    that stays on the device. What a rung needs and the machine lacks is left out, with the reason.
+    that stays on the device. A rung that needs what the machine lacks is left out, with the reason.
 
-    The images are packed into ``work``, unless ``path`` is packed already: then they are exported
-    there, for ImageFolder. A second run takes what is there.
+    The images are packed into ``work``. If ``path`` is packed already, they are exported there
+    instead, for ImageFolder. A second run uses what the first one wrote.
 
     Args:
         path: Class folders of images, or a packed data set.
-        work: Folder for the other form of the images; None means ``path`` with ``-bench`` behind.
-        model: torchvision's name of the model.
-        size: Side of the training crops in pixels.
-        batch_size: Images a step in the upper rungs; the lowest three have a quarter of it.
-        workers: Processes, later threads, that load; None leaves one or two cores to the step.
-        device: Where to train; None means CUDA where there is one, else the CPU.
-        seconds: Timed seconds of each rung on real data, roughly, and half of that on the
-            resident batch.
-        steps: Timed steps of each, in place of ``seconds``.
-        compile: Whether ``torch.compile``, which takes minutes on a CPU, is one of the rungs.
-        progress: Called as the work goes on.
-        save: Called with the report so far after each rung, so that a run that is cut loses one.
+        settings: Model, batches, device and time.
+        work: Folder for the other form of the images; None is ``path`` with ``-bench`` appended.
+        progress: Called with what is being done, how much of it is done, and how much there is.
+        save: Called with the report so far after each rung, so that an interrupted run loses one.
 
     Raises:
-        OptionError: An argument is out of range or does not fit the data or the device.
-        NotADatasetError: ``path`` holds no images.
-        CorruptError: It is damaged.
+        OptionError: An argument does not fit the data or the device.
+        NotADatasetError: There are no images at ``path``.
+        CorruptError: The data set is damaged.
         DestinationError: ``work`` holds something else.
         MissingExtraError: torchvision is not installed.
     """
-    loading = resources.decode_threads() if workers is None else workers
-    Recipe(model=model, size=size, batch_size=batch_size)  # checks them
-    _check(workers=loading, seconds=seconds, steps=steps)
-    where = pick_device(device)
-    build(model, classes=2, size=size)  # an unknown name is found before anything is written
+    device = pick_device(settings.device)
+    build(settings.model, classes=2, size=settings.size)  # fails before anything is written
+    workers = resources.decode_threads() if settings.workers is None else settings.workers
     tell = progress or (lambda *_: None)
-    place = None if work is None else Path(work)
-    forms = both_forms(Path(path), place, batch_size=batch_size, tell=tell)
-    settings = Settings(forms, model, size, where, seconds, steps)
-    climb = rungs(batch_size=batch_size, workers=loading, compile=compile)
+    folder = None if work is None else Path(work)
+    forms = both_forms(Path(path), folder, batch_size=settings.batch_size, tell=tell)
+    climb = rungs(batch_size=settings.batch_size, workers=workers, compile=settings.compile)
     report = LadderReport(
         path=os.fspath(path),
         folder=str(forms.folder),
@@ -84,16 +67,18 @@ def ladder(
         work=str(forms.work),
         samples=forms.samples,
         classes=forms.classes,
-        model=model,
-        size=size,
-        device=str(where),
+        model=settings.model,
+        size=settings.size,
+        device=str(device),
         in_memory=forms.in_memory,
-        machine=machine(where),
+        machine=machine(device),
         rungs=(),
     )
     for number, rung in enumerate(climb):
+        # Both ends are reported: bars show the name of a rung while it is measured.
         tell(f"rung {rung.name}", 0, 1)
-        report = replace(report, rungs=(*report.rungs, _result(rung, settings)))
+        result = _result(rung, settings, forms, device)
+        report = replace(report, rungs=(*report.rungs, result))
         tell(f"rung {rung.name}", 1, 1)
         tell("rungs", number + 1, len(climb))
         if save is not None:
@@ -101,27 +86,33 @@ def ladder(
     return report
 
 
-def _result(rung: Rung, settings: Settings) -> RungResult:
-    """Figures, or why there are none."""
-    if rung.needs_cuda and settings.device.type != "cuda":
-        return RungResult(rung, None, f"is for CUDA; this is {settings.device}")
-    if rung.name == "compile" and (missing := no_compiler(settings.device)):
-        return RungResult(rung, None, f"nothing compiles here: {missing}")
+def _result(rung: Rung, settings: LadderSettings, forms: Forms, device: torch.device) -> RungResult:
+    """The rung's figures, or why it has none."""
+    if rung.needs_cuda and device.type != "cuda":
+        return RungResult(rung, None, f"it needs CUDA; this is {device}")
+    if rung.name == "compile" and (reason := _why_not_compiled(device)):
+        return RungResult(rung, None, f"nothing compiles here: {reason}")
     try:
-        return RungResult(rung, measure_rung(rung, settings))
-    except (OptionError, DeviceError) as error:
-        if isinstance(error, LostWorkerError | DeviceError) or isinstance(
-            error.__cause__, torch.OutOfMemoryError
-        ):
+        return RungResult(rung, measure_rung(rung, settings, forms, device))
+    except (LostWorkerError, DeviceError) as error:
+        return RungResult(rung, None, str(error))
+    except OptionError as error:
+        if isinstance(error.__cause__, torch.OutOfMemoryError):
             return RungResult(rung, None, str(error))
         raise
 
 
-def _check(*, workers: int, seconds: float, steps: int | None) -> None:
-    """Arguments that nothing else checks."""
-    if workers < 1:
-        raise OptionError(f"workers must be 1 or more, not {workers}")
-    if not 0 < seconds < float("inf"):
-        raise OptionError(f"seconds must be a positive number, not {seconds}")
-    if steps is not None and steps < 1:
-        raise OptionError(f"steps must be 1 or more, not {steps}")
+def _why_not_compiled(device: torch.device) -> str:
+    """Why a small function cannot be compiled for the device; empty if it can.
+
+    On a CPU this needs a C++ compiler, on CUDA Triton and a C compiler.
+    """
+    try:
+        torch.compile(_small)(torch.ones(8, device=device))
+    except (RuntimeError, OSError) as error:  # all that the compiler raises derives from them
+        return " ".join(str(error).split())[:_REASON]
+    return ""
+
+
+def _small(values: torch.Tensor) -> torch.Tensor:
+    return values * 2 + 1

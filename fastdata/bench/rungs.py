@@ -1,12 +1,57 @@
-"""The rungs of the ladder: from the plainest loop to the whole step, one thing at a time."""
+"""The rungs of the ladder, from the plainest loop to the full step, and what they share."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-_SMALLER = (
-    4  # the lower rungs take a batch of this part of the size: few know theirs could be larger
-)
+import torch
+
+from fastdata.errors import OptionError
+from fastdata.train.recipe import Recipe
+
+# The lowest rungs train with smaller batches: few users of a plain loop know what theirs could be.
+_SMALLER = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class LadderSettings:
+    """What all rungs of a ladder have in common.
+
+    Attributes:
+        model: torchvision's name of the model.
+        size: Side of the training crops in pixels.
+        batch_size: Images a step in the upper rungs; the lowest three have a quarter of it.
+        workers: Loading processes, in the upper rungs threads; None leaves one or two cores to the
+            training step.
+        device: Where to train; None is CUDA if there is a GPU, otherwise the CPU.
+        seconds: Timed seconds of each rung on real data, roughly, and half of that on the resident
+            batch.
+        steps: Timed steps of each, in place of ``seconds``.
+        compile: Whether ``torch.compile``, which takes minutes on a CPU, is one of the rungs.
+    """
+
+    model: str = "resnet18"
+    size: int = 224
+    batch_size: int = 256
+    workers: int | None = None
+    device: str | torch.device | None = None
+    seconds: float = 10.0
+    steps: int | None = None
+    compile: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the numbers.
+
+        Raises:
+            OptionError: One is out of range.
+        """
+        Recipe(model=self.model, size=self.size, batch_size=self.batch_size)  # checks these
+        if self.workers is not None and self.workers < 1:
+            raise OptionError(f"workers must be 1 or more, not {self.workers}")
+        if not 0 < self.seconds < float("inf"):
+            raise OptionError(f"seconds must be a positive number, not {self.seconds}")
+        if self.steps is not None and self.steps < 1:
+            raise OptionError(f"steps must be 1 or more, not {self.steps}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,21 +60,20 @@ class Rung:
 
     Attributes:
         name: What it adds, in a word or two.
-        adds: What that means, in a sentence.
+        adds: The same in a sentence.
         loader: ``"ImageFolder"``, with torch's DataLoader over the image folder and torchvision's
             transforms of Pillow images, or ``"fastdata"`` over the packed images. The latter
-            pins, copies on a stream of its own and normalises on the device by itself.
+            pins memory, copies on its own stream and normalises on the device by itself.
         workers: Processes of the DataLoader, or decoding threads of fastdata.
-        pinned: Page-locked memory, and copies that the host does not wait for.
+        pinned: Use page-locked memory, and copies that the host does not wait for.
         batch_size: Images a step.
-        uint8: Pixels go to the device as bytes, and are normalised there.
-        amp: As in :class:`fastdata.train.recipe.Recipe`, and so are the next, ``compile`` and
-            ``fused``.
-        channels_last: Memory layout of weights and images.
-        cudnn_benchmark: cuDNN tries its kernels out and takes the fastest.
-        compile: ``torch.compile``.
-        fused: One kernel updates all weights.
-        needs_cuda: Whether what it adds is there on CUDA alone.
+        uint8: Copy pixels to the device as bytes, and normalise them there.
+        amp: As in :class:`fastdata.train.recipe.Recipe`.
+        channels_last: As in the recipe.
+        cudnn_benchmark: Let cuDNN try its kernels out and take the fastest.
+        compile: As in the recipe.
+        fused: As in the recipe.
+        needs_cuda: Whether the addition exists on CUDA only.
     """
 
     name: str
@@ -51,9 +95,9 @@ def rungs(*, batch_size: int, workers: int, compile: bool = True) -> tuple[Rung,
     """All rungs from the bottom to the top.
 
     Args:
-        batch_size: Images a step of the upper rungs; the lowest three have a quarter of it.
-        workers: Processes, later threads, that load.
-        compile: Whether ``torch.compile`` is one of them.
+        batch_size: Images a step in the upper rungs; the lowest three have a quarter of it.
+        workers: Loading processes, in the upper rungs threads.
+        compile: Whether ``torch.compile`` is one of the rungs.
     """
     return tuple(_climb(batch_size, workers, compile=compile))
 

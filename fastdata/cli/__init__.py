@@ -1,7 +1,7 @@
-"""Where the command line begins. As little as can be is imported before ``main`` handles Ctrl-C.
+"""Entry point of the command line; imports little, so that ``main`` soon handles Ctrl-C.
 
-Exit codes: 0 done, 1 a check failed (damaged data), 2 bad input or usage, 130 interrupted,
-141 whoever read the output is gone.
+Exit codes: 0 success, 1 a check failed (such as damaged data), 2 bad input or usage,
+130 interrupted, 141 broken pipe.
 """
 
 import os
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 _INTERRUPTED = 130
-_SHOW_CURSOR = b"\x1b[?25h"  # which a progress bar hides
+_SHOW_CURSOR = b"\x1b[?25h"  # progress bars hide it
 
 
 def main() -> "NoReturn":
-    """Run the command line; the module says which exit code means what."""
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as for jobs in the background
+    """Run the command line; the module's docstring lists the exit codes."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as it is for background jobs
         signal.signal(signal.SIGINT, _interrupt)
     from fastdata.cli.standard_streams import guard_output, open_closed
 
@@ -33,14 +33,14 @@ def main() -> "NoReturn":
         sys.exit(_INTERRUPTED)
     finally:
         if signal.getsignal(signal.SIGINT) is _interrupt:
-            signal.signal(signal.SIGINT, _leave)  # while threads end, and Python does
+            signal.signal(signal.SIGINT, _leave)  # while threads and Python shut down
 
 
 def _interrupt(number: int, frame: "FrameType | None") -> None:
-    """Raise KeyboardInterrupt, but leave at once within an import.
+    """Raise KeyboardInterrupt, but exit at once during an import.
 
-    A module that is half imported turns it into other errors, or prints and drops it. Whatever is
-    being written survives that as it survives a kill.
+    Half-imported modules turn it into other errors, or swallow it. Files survive the exit as they
+    survive a kill.
     """
     caller = frame
     while caller is not None:

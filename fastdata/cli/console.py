@@ -1,4 +1,4 @@
-"""How the command line speaks: tables, progress bars, JSON."""
+"""What the command line prints: tables, progress bars, JSON, errors and warnings."""
 
 import dataclasses
 import json
@@ -19,51 +19,19 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from fastdata.report.text import (
-    Rows,
-    dataset_rows,
-    estimate_rows,
-    export_rows,
-    index_rows,
-    mixing_rows,
-    pack_rows,
-    sheet_rows,
-    size,
-    verify_rows,
-)
+from fastdata.report.text import Rows, human_bytes
 
 if TYPE_CHECKING:
     from fastdata.converters.pack import PackReport
 
-__all__ = [
-    "dataset_rows",
-    "err",
-    "escaped",
-    "estimate_rows",
-    "export_rows",
-    "index_rows",
-    "mixing_rows",
-    "out",
-    "pack_json",
-    "pack_rows",
-    "packing_bar",
-    "print_error",
-    "print_json",
-    "print_rows",
-    "sheet_rows",
-    "show_warning",
-    "steps_bar",
-    "verify_rows",
-]
-
 
 class _Console(Console):
-    """Shows no control character of a text: names come from downloads, and terminals obey them."""
+    """Escapes control characters: names come from downloads, and terminals obey them."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Render, with all but line breaks escaped."""
+        """Render with all control characters but line breaks escaped."""
         for segment in super().render(renderable, options):
             if segment.control or segment.text.isprintable():
                 yield segment
@@ -75,21 +43,18 @@ class _Console(Console):
 out = _Console()
 err = _Console(stderr=True)
 
-_LONGEST = 8192  # characters of an error that are shown; a path has up to 4,096 bytes
+_LONGEST = 8192  # characters of an error that are printed; a path alone has up to 4,096 bytes
 
 _PLAIN = str.maketrans("▁▂▃▄▅▆▇█", "1234567#")  # for terminals that have ASCII alone
 
 
 def escaped(text: str) -> str:
-    r"""Text without control characters, marks of direction and halves of characters.
-
-    They are shown as in Python: ``\x1b``, ``\u202e``.
-    """
+    r"""Escape control characters, direction marks and lone surrogates, as ``\x1b``, ``\u202e``."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def print_error(text: str) -> None:
-    """The line that says why a command failed; what a crafted file makes endless is cut."""
+    """Print why a command failed; texts from crafted files are cut to a bearable length."""
     shown = text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
     err.print(Text(escaped(f"error: {shown}")), style="red", soft_wrap=True)
 
@@ -102,20 +67,20 @@ def show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """What :func:`warnings.warn` says, without the place in the code."""
+    """Print a warning without its place in the code; for ``warnings.showwarning``."""
     err.print(Text(escaped(f"warning: {message}")), style="yellow", soft_wrap=True)
 
 
 def print_json(content: object) -> None:
-    """One line of JSON; text that is not Unicode comes as escapes."""
+    """Print one line of JSON; text that is not valid Unicode is escaped."""
     print(json.dumps(content, default=str))  # noqa: T201
 
 
 def print_rows(rows: Rows) -> None:
-    """A table of two columns. Text is shown as it is, whatever it holds."""
+    """Print a table of two columns; brackets in texts are not taken for markup."""
     table = Table(show_header=False, box=None, pad_edge=False)
     for _ in range(2):
-        table.add_column(overflow="fold")  # nothing is cut: digests and paths are to be copied
+        table.add_column(overflow="fold")  # never cut, so that paths can be copied
     for name, value in rows.items():
         number = isinstance(value, int) and not isinstance(value, bool)
         table.add_row(_text(name), _text(f"{value:,}" if number else value))
@@ -123,7 +88,7 @@ def print_rows(rows: Rows) -> None:
 
 
 def pack_json(report: "PackReport") -> dict[str, object]:
-    """What a pack did, for machines."""
+    """What a pack did, ready for JSON."""
     content = dataclasses.asdict(report)
     content["skipped"] = [skipped._asdict() for skipped in report.skipped]
     return content
@@ -131,7 +96,7 @@ def pack_json(report: "PackReport") -> dict[str, object]:
 
 @contextmanager
 def packing_bar(*, hidden: bool) -> Iterator[Callable[[int, int, int, int], None]]:
-    """A bar on stderr; yields the callback that ``pack`` takes."""
+    """Show a progress bar on stderr; yields the callback for ``pack``."""
     columns = (
         TextColumn("packing"),
         BarColumn(),
@@ -150,7 +115,7 @@ def packing_bar(*, hidden: bool) -> Iterator[Callable[[int, int, int, int], None
 
 @contextmanager
 def steps_bar(*, hidden: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """Bars on stderr, one for each thing that is done; yields callback (what, done, total)."""
+    """Show progress bars on stderr, one for each phase; yields a callback (phase, done, total)."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -176,10 +141,10 @@ class _Rates(ProgressColumn):
         if seconds == 0:
             return Text("")
         images, done = task.fields["samples"] / seconds, task.completed / seconds
-        return Text(f"{images:,.0f} images/s, {size(done)}/s")
+        return Text(f"{images:,.0f} images/s, {human_bytes(done)}/s")
 
 
 def _text(value: object) -> Text:
-    """Text without control characters, and without what the terminal cannot show."""
+    """Text without control characters, and in the terminal's encoding."""
     text = str(value).translate(_PLAIN if out.options.ascii_only else {})
     return Text(escaped(text.encode(out.encoding, "backslashreplace").decode(out.encoding)))

@@ -9,19 +9,20 @@ import typer
 
 import fastdata
 from fastdata.cli import console
-from fastdata.cli.options import Json
+from fastdata.cli.options import Data, Json
 from fastdata.images.limits import MAX_PIXELS
+from fastdata.report import text
 
 
 class Orient(StrEnum):
-    """What to do with EXIF orientation."""
+    """Handling of EXIF orientation."""
 
     keep = "keep"
     apply = "apply"
 
 
 class Damaged(StrEnum):
-    """What to do with damaged JPEGs."""
+    """Handling of damaged JPEGs."""
 
     skip = "skip"
     keep = "keep"
@@ -29,71 +30,152 @@ class Damaged(StrEnum):
 
 Packed = Annotated[Path, typer.Argument(help="A packed data set.")]
 
+_SOURCE, _IMAGES, _OUTPUT, _RUN = "Source", "Images", "Output", "The run"
+
 
 def pack(
     source: Annotated[
         Path,
         typer.Argument(
-            help="Folder of images; packed data set; tars, TFRecord, Parquet, Arrow, HDF5, LMDB, "
-            "MDS: a file, a folder or a pattern in quotes."
+            help="Folder of images, packed data set, tars, TFRecord, Parquet, Arrow, HDF5, LMDB or "
+            "MDS: a file, a folder, or a pattern in quotes."
         ),
     ],
     destination: Annotated[Path, typer.Argument(help="FILE.lmdb, or a folder for tar shards.")],
     kind: Annotated[
-        str | None, typer.Option("--from", help="What the source is, where it is two things.")
+        str | None,
+        typer.Option(
+            "--from", help="Source format, if it cannot be detected.", rich_help_panel=_SOURCE
+        ),
     ] = None,
     column: Annotated[
         list[str] | None,
-        typer.Option(help="Which column of a table is what: image=NAME, label=NAME, key=NAME."),
+        typer.Option(
+            help="Name of a table's column: image=NAME, label=NAME or key=NAME. Can be repeated.",
+            rich_help_panel=_SOURCE,
+        ),
     ] = None,
     manifest: Annotated[
-        Path | None, typer.Option(help="CSV or JSON lines: path, label, fields; instead of all.")
+        Path | None,
+        typer.Option(help="CSV or JSONL listing the files to pack.", rich_help_panel=_SOURCE),
     ] = None,
     fields: Annotated[
         str,
-        typer.Option(help="Fields, as json,txt: files beside images, columns, members of tars."),
+        typer.Option(
+            help="Extra fields of samples, such as json,txt: files beside images, columns, or "
+            "members of tars.",
+            rich_help_panel=_SOURCE,
+        ),
     ] = "",
     classes: Annotated[
-        Path | None, typer.Option(help="Names of the classes, one a line, in label order.")
+        Path | None,
+        typer.Option(
+            help="File with class names, one per line, in label order.", rich_help_panel=_SOURCE
+        ),
     ] = None,
-    dedupe: Annotated[bool, typer.Option("--dedupe", help="Leave out equal files.")] = False,
-    limit: Annotated[int | None, typer.Option(help="Most files, drawn at random.")] = None,
-    split: Annotated[str | None, typer.Option(help="Parts, as train=0.9,val=0.1.")] = None,
+    dedupe: Annotated[
+        bool, typer.Option("--dedupe", help="Skip duplicate files.", rich_help_panel=_SOURCE)
+    ] = False,
+    limit: Annotated[
+        int | None,
+        typer.Option(help="Pack at most N randomly chosen files.", rich_help_panel=_SOURCE),
+    ] = None,
     resize: Annotated[
-        str | None, typer.Option(help="256 (shorter side), longest:512, or 224x224 (exact).")
+        str | None,
+        typer.Option(
+            help="Resize images: 256 (shorter side), longest:512, or 224x224 (exact).",
+            rich_help_panel=_IMAGES,
+        ),
     ] = None,
-    format: Annotated[str | None, typer.Option(help="Code all as jpeg, png or raw.")] = None,
-    quality: Annotated[int, typer.Option(help="Of JPEGs that are coded from pixels.")] = 90,
+    format: Annotated[
+        str | None,
+        typer.Option(help="Re-encode all images as jpeg, png or raw.", rich_help_panel=_IMAGES),
+    ] = None,
+    quality: Annotated[
+        int, typer.Option(help="Quality of re-encoded JPEGs.", rich_help_panel=_IMAGES)
+    ] = 90,
     orient: Annotated[
-        Orient, typer.Option(help="Whether to turn pixels upright by EXIF.")
+        Orient,
+        typer.Option(
+            help="Apply EXIF orientation to the pixels, or keep them as stored.",
+            rich_help_panel=_IMAGES,
+        ),
     ] = Orient.keep,
     max_pixels: Annotated[
-        int, typer.Option(help="Skip images with more pixels: width times height.")
+        int,
+        typer.Option(help="Skip images with more pixels than this.", rich_help_panel=_IMAGES),
     ] = MAX_PIXELS,
     damaged: Annotated[
-        Damaged, typer.Option(help="Leave damaged JPEGs out, or pack what can be decoded of them.")
+        Damaged,
+        typer.Option(
+            help="Skip damaged JPEGs, or keep as much of them as can be decoded.",
+            rich_help_panel=_IMAGES,
+        ),
     ] = Damaged.skip,
     keep_bytes: Annotated[
-        bool, typer.Option("--keep-bytes", help="Do not code JPEGs anew in restart runs.")
+        bool,
+        typer.Option(
+            "--keep-bytes",
+            help="Do not add restart markers to JPEGs; crops then decode whole images.",
+            rich_help_panel=_IMAGES,
+        ),
     ] = False,
-    run_pixels: Annotated[int, typer.Option(help="Width of the restart runs.")] = 32,
-    shard_size: Annotated[str, typer.Option(help="Largest shard, as 256MB or 1GiB.")] = "256MB",
-    workers: Annotated[int | None, typer.Option(help="Reading threads; default: all.")] = None,
-    shuffle: Annotated[bool, typer.Option(help="Mix the samples over the shards.")] = True,
-    seed: Annotated[int, typer.Option(help="Of the shuffle.")] = 0,
+    run_pixels: Annotated[
+        int,
+        typer.Option(help="Distance between restart markers, in pixels.", rich_help_panel=_IMAGES),
+    ] = 32,
+    split: Annotated[
+        str | None,
+        typer.Option(
+            help="Split into several data sets, such as train=0.9,val=0.1.",
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = None,
+    shard_size: Annotated[
+        str,
+        typer.Option(
+            help="Maximum size of a shard, such as 256MB or 1GiB.", rich_help_panel=_OUTPUT
+        ),
+    ] = "256MB",
+    shuffle: Annotated[
+        bool, typer.Option(help="Shuffle samples across shards.", rich_help_panel=_OUTPUT)
+    ] = True,
+    seed: Annotated[
+        int, typer.Option(help="Random seed for shuffling.", rich_help_panel=_OUTPUT)
+    ] = 0,
     network: Annotated[
-        bool, typer.Option("--network", help="Write an LMDB to a network file system.")
+        bool,
+        typer.Option(
+            "--network",
+            help="Allow an LMDB file on a network file system.",
+            rich_help_panel=_OUTPUT,
+        ),
     ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another pack.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Make a skipped file an error.")] = False,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace an existing data set.", rich_help_panel=_OUTPUT),
+    ] = False,
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Reading threads; default: one per core.", rich_help_panel=_RUN),
+    ] = None,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Fail if a file would be skipped.", rich_help_panel=_RUN),
+    ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be packed; writes nothing.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Estimate what would be packed, without writing anything.",
+            rich_help_panel=_RUN,
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Pack images into tar shards or one LMDB file.
 
-    The same command continues a pack that was interrupted.
+    If packing is interrupted, rerun the command to resume.
     """
     selected: dict[str, Any] = {
         "kind": kind,
@@ -122,7 +204,7 @@ def pack(
         if as_json:
             console.print_json(dataclasses.asdict(plan))
         else:
-            console.print_rows(console.estimate_rows(plan))
+            console.print_rows(text.estimate_rows(plan))
         return
     with console.packing_bar(hidden=as_json) as progress:
         report = fastdata.pack(
@@ -145,30 +227,32 @@ def pack(
     if as_json:
         console.print_json(console.pack_json(report))
     else:
-        console.print_rows(console.pack_rows(report))
+        console.print_rows(text.pack_rows(report))
 
 
 def _columns(pairs: list[str]) -> dict[str, str]:
-    """Columns by what they are, of texts such as ``image=NAME``."""
+    """Column names by role, from texts such as ``image=NAME``."""
     columns = {}
     for pair in pairs:
         role, equals, name = pair.partition("=")
         if not equals or not name or role in columns:
             raise typer.BadParameter(
-                f"{pair!r} must be as image=NAME, each once", param_hint="--column"
+                f"{pair!r} is not of the form image=NAME, or names a column twice",
+                param_hint="--column",
             )
         columns[role] = name
     return columns
 
 
 def index(
-    path: Annotated[Path, typer.Argument(help="Folder of tar shards, of any tool.")],
+    path: Annotated[Path, typer.Argument(help="Folder of tar shards, from any tool.")],
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a data set, or other programs' files.")
+        bool,
+        typer.Option("--overwrite", help="Replace an existing catalog, or other tools' files."),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Make catalog and manifest of a folder of shards from the shards alone."""
+    """Index existing tar shards, without copying them, so that they load as a data set."""
     from fastdata.converters.check.index import index as make_index
 
     with console.steps_bar(hidden=as_json) as progress:
@@ -176,20 +260,24 @@ def index(
     if as_json:
         console.print_json(dataclasses.asdict(report))
     else:
-        console.print_rows(console.index_rows(report))
+        console.print_rows(text.index_rows(report))
 
 
 def verify(
     path: Packed,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Rewrite what can be rewritten to the bit.")
+        bool, typer.Option("--repair", help="Restore damaged images and files exactly.")
     ] = False,
     source: Annotated[
-        Path | None, typer.Option(help="The folder that was packed, to repair samples from.")
+        Path | None,
+        typer.Option(help="With --repair: the folder that was packed."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Read everything, and report whatever is not as it was written; exit code 1 for damage."""
+    """Check every byte of a data set against its checksums.
+
+    Exits with code 1 if anything is damaged.
+    """
     from fastdata.converters.check.repair import repair as make_whole
     from fastdata.converters.check.verify import verify as check
 
@@ -200,7 +288,7 @@ def verify(
         console.print_json({**dataclasses.asdict(report), "fixed": fixed})
     else:
         console.print_rows({"repaired": ", ".join(fixed)} if fixed else {})
-        console.print_rows(console.verify_rows(report))
+        console.print_rows(text.verify_rows(report))
     if report.problems:
         raise typer.Exit(1)
 
@@ -210,29 +298,32 @@ def export(
     folder: Annotated[Path, typer.Argument(help="A new or empty folder.")],
     as_json: Json = False,
 ) -> None:
-    """Write a data set back to a folder of images; `pack` turns it into tars or LMDB."""
-    from fastdata.loaders.export.export import export as write_back
+    """Export a data set to a folder of images.
+
+    If it is interrupted, rerun the command to resume.
+    """
+    from fastdata.loaders.export import export as write_back
 
     with console.steps_bar(hidden=as_json) as progress:
         report = write_back(path, folder, progress=progress)
     if as_json:
         console.print_json(dataclasses.asdict(report))
     else:
-        console.print_rows(console.export_rows(report))
+        console.print_rows(text.export_rows(report))
 
 
 def show(
-    path: Annotated[Path, typer.Argument(help="A packed data set, or a folder of images.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="A .png or .jpg file.")],
-    count: Annotated[int, typer.Option(help="Most images.")] = 64,
-    columns: Annotated[int, typer.Option(help="Images side by side.")] = 8,
+    path: Data,
+    output: Annotated[Path, typer.Option("--output", "-o", help="PNG or JPEG file to write.")],
+    count: Annotated[int, typer.Option(help="Maximum number of images.")] = 64,
+    columns: Annotated[int, typer.Option(help="Images per row.")] = 8,
     crops: Annotated[
-        int | None, typer.Option(help="Frame what training crops of this size would see.")
+        int | None, typer.Option(help="Draw frames of random training crops of this size.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the choice, and of the crops.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed for choosing images and crops.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Draw a contact sheet: images of every class, with their keys."""
+    """Draw a contact sheet: images from every class, with their keys."""
     from fastdata.report.sheet import sheet
 
     crop = None if crops is None else fastdata.RandomResizedCrop(crops)
@@ -240,17 +331,17 @@ def show(
     if as_json:
         console.print_json(dataclasses.asdict(drawn))
     else:
-        console.print_rows(console.sheet_rows(drawn))
+        console.print_rows(text.sheet_rows(drawn))
 
 
 def info(
-    path: Annotated[Path, typer.Argument(help="A packed data set, or a folder of images.")],
+    path: Data,
     order: Annotated[
-        bool, typer.Option("--order", help="Compare how the orders mix instead.")
+        bool, typer.Option("--order", help="Compare how well the loader's orders mix samples.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Describe a packed data set or a folder."""
+    """Describe a data set: samples, classes, sizes, formats."""
     if order:
         from fastdata.loaders.order_quality import mixing
 
@@ -258,7 +349,7 @@ def info(
         if as_json:
             console.print_json([row._asdict() for row in found])
         else:
-            console.print_rows(console.mixing_rows(found))
+            console.print_rows(text.mixing_rows(found))
         return
     from fastdata.loaders.describe import describe
 
@@ -266,4 +357,4 @@ def info(
     if as_json:
         console.print_json(facts)
     else:
-        console.print_rows(console.dataset_rows(facts))
+        console.print_rows(text.dataset_rows(facts))

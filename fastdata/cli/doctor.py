@@ -1,48 +1,61 @@
-"""The command that finds out what limits training."""
+"""The command that finds the bottleneck of training."""
 
 import dataclasses
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fastdata.cli import console
-from fastdata.cli.options import Json, Threads
-from fastdata.cli.training import Amp
+from fastdata.cli.options import (
+    Amp,
+    BatchSize,
+    ChannelsLast,
+    Compile,
+    Data,
+    Device,
+    Json,
+    Precision,
+    Size,
+    Threads,
+)
 
 
 def doctor(
-    path: Annotated[Path, typer.Argument(help="A packed data set, or a folder of images.")],
-    model: Annotated[str, typer.Option(help="A model of torchvision, or none.")] = "resnet18",
-    size: Annotated[int, typer.Option(help="Side of the crops in pixels.")] = 224,
-    batch_size: Annotated[int, typer.Option(help="Images a step.")] = 64,
-    amp: Annotated[Amp, typer.Option(help="Mixed precision.")] = Amp.off,
-    compile: Annotated[bool, typer.Option("--compile", help="Use torch.compile.")] = False,
-    channels_last: Annotated[
-        bool, typer.Option("--channels-last", help="Lay out weights channels last.")
-    ] = False,
-    device: Annotated[str | None, typer.Option(help="Default: cuda where there is one.")] = None,
+    path: Data,
+    model: Annotated[
+        str, typer.Option(help="Name of a torchvision model; none: do not measure a model.")
+    ] = "resnet18",
+    size: Size = 224,
+    batch_size: BatchSize = 64,
+    amp: Precision = Amp.off,
+    compile: Compile = False,
+    channels_last: ChannelsLast = False,
+    device: Device = None,
     threads: Threads = None,
-    prefetch: Annotated[int, typer.Option(help="Batches that the loader begins ahead.")] = 2,
-    seconds: Annotated[float, typer.Option(help="Time for each measurement.")] = 3.0,
+    prefetch: Annotated[int, typer.Option(help="Batches that the loader prepares ahead.")] = 2,
+    seconds: Annotated[float, typer.Option(help="Time for each measurement, in seconds.")] = 3.0,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Print the line of Python that makes the loader.")
+        bool, typer.Option("--apply", help="Print Python code for a loader with the fix.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Measure storage, decoding, copy and model, and say what limits and what to change."""
+    """Find the bottleneck of training, and suggest a fix.
+
+    Measures storage, decoding, the copy to the device and the model, each on its own.
+    """
     from fastdata.doctor import STEPS, examine
     from fastdata.doctor.render import render
+    from fastdata.train.recipe import Recipe
 
+    recipe = Recipe(
+        model=model, size=size, batch_size=batch_size, amp=amp.value, compile=compile,
+        channels_last=channels_last,
+    )  # fmt: skip
     with console.steps_bar(hidden=as_json) as step:
         diagnosis = examine(
             path,
-            model=None if model == "none" else model,
-            size=size,
-            batch_size=batch_size,
-            amp=amp,
-            compile=compile,
-            channels_last=channels_last,
+            recipe,
+            with_model=model != "none",
             device=device,
             threads=threads,
             prefetch=prefetch,

@@ -9,29 +9,29 @@ _BROKEN_PIPE = 141  # 128 + SIGPIPE, what a shell shows of other programs
 
 
 def open_closed() -> None:
-    """Open descriptors 0 to 2 on /dev/null where they are closed.
+    """Open descriptors 0 to 2 on /dev/null if they are closed.
 
-    The next files that are opened would get their numbers, and what a library prints would be
-    written into them.
+    Otherwise the next files to be opened would get these numbers, and whatever a library prints
+    would be written into them.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            null = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+            null = os.open(os.devnull, os.O_RDWR)  # gets the lowest free number: this one
             os.set_inheritable(null, True)
     if sys.stdin is None:
-        sys.stdin = open(0, closefd=False)  # noqa: SIM115 (for as long as the process)
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115 (until the process ends)
 
 
 def guard_output() -> None:
-    """Let no text and no reader that went away end the process with a traceback."""
+    """Prevent tracebacks from texts that cannot be encoded and from broken pipes."""
     sys.stdout = _text(1, sys.stdout)
     sys.stderr = _text(2, sys.stderr)
 
 
 def _text(number: int, before: TextIO | None) -> TextIO:
-    """A stream on a descriptor that is open, in the encoding that it had."""
+    """A stream on an open descriptor, with the encoding of the previous one."""
     if before is not None:
         before.flush()
     raw = _Output(number, "wb", closefd=False)
@@ -44,10 +44,10 @@ def _text(number: int, before: TextIO | None) -> TextIO:
 
 
 class _Output(io.FileIO):
-    """A descriptor that ends the process where it cannot be written."""
+    """A descriptor that ends the process if it cannot be written."""
 
     def write(self, data: Any, /) -> int:
-        """Write, or raise SystemExit; what comes after it goes nowhere."""
+        """Write, or raise SystemExit and discard all later output."""
         try:
             return super().write(data)
         except OSError as error:

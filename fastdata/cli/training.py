@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fastdata.cli import console
-from fastdata.cli.options import Json, Threads
+from fastdata.cli.options import (
+    SPEED,
+    Amp,
+    ChannelsLast,
+    Compile,
+    Data,
+    Json,
+    Model,
+    Precision,
+    Size,
+)
 
 if TYPE_CHECKING:
     from fastdata.train import Progress
-
-
-class Amp(StrEnum):
-    """Precision of the train step."""
-
-    off = "off"
-    bf16 = "bf16"
-    fp16 = "fp16"
 
 
 class Optimizer(StrEnum):
@@ -37,23 +39,23 @@ class Schedule(StrEnum):
     cosine = "cosine"
 
 
-_LEARNING, _QUALITY, _SPEED, _RUN = "Learning", "Quality", "Speed and memory", "The run"
+_LEARNING, _QUALITY, _RUN = "Learning", "Regularisation", "The run"
 
 
 def train(
-    path: Annotated[Path, typer.Argument(help="A packed data set, or a folder of images.")],
+    path: Data,
     val: Annotated[Path | None, typer.Option(help="Data set to validate on.")] = None,
-    model: Annotated[str, typer.Option(help="A model of torchvision.")] = "resnet18",
-    size: Annotated[int, typer.Option(help="Side of the images in pixels.")] = 224,
+    model: Model = "resnet18",
+    size: Size = 224,
     epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 1,
-    batch_size: Annotated[int, typer.Option(help="Images that a rank takes at once.")] = 64,
+    batch_size: Annotated[int, typer.Option(help="Images per batch on each rank.")] = 64,
     accumulate: Annotated[
-        int, typer.Option(help="Batches to a step.", rich_help_panel=_LEARNING)
+        int, typer.Option(help="Batches per optimiser step.", rich_help_panel=_LEARNING)
     ] = 1,
     lr: Annotated[
         float | None,
         typer.Option(
-            help="Highest learning rate; default: 0.1 for 256 images a step (sgd), 0.0005 for 512 "
+            help="Highest learning rate; default: 0.1 per 256 images a step (sgd), 0.0005 per 512 "
             "(adamw).",
             rich_help_panel=_LEARNING,
         ),
@@ -61,127 +63,149 @@ def train(
     optimizer: Annotated[
         Optimizer, typer.Option(help="Optimiser.", rich_help_panel=_LEARNING)
     ] = Optimizer.sgd,
-    momentum: Annotated[float, typer.Option(help="Of sgd.", rich_help_panel=_LEARNING)] = 0.9,
+    momentum: Annotated[
+        float, typer.Option(help="Momentum of sgd.", rich_help_panel=_LEARNING)
+    ] = 0.9,
     weight_decay: Annotated[
         float | None,
-        typer.Option(help="Default: 0.0001 (sgd), 0.05 (adamw).", rich_help_panel=_LEARNING),
+        typer.Option(
+            help="Weight decay; default: 0.0001 (sgd), 0.05 (adamw).", rich_help_panel=_LEARNING
+        ),
     ] = None,
     schedule: Annotated[
-        Schedule, typer.Option(help="Learning rate over time.", rich_help_panel=_LEARNING)
+        Schedule, typer.Option(help="Learning rate schedule.", rich_help_panel=_LEARNING)
     ] = Schedule.onecycle,
     warmup: Annotated[
         float | None,
         typer.Option(
-            help="Share of the steps before the highest rate; default: 0.3 (onecycle), 0.05.",
+            help="Fraction of the steps that warm up; default: 0.3 (onecycle), 0.05 (cosine).",
             rich_help_panel=_LEARNING,
         ),
     ] = None,
     clip: Annotated[
-        float | None, typer.Option(help="Largest norm of a gradient.", rich_help_panel=_LEARNING)
+        float | None, typer.Option(help="Maximum gradient norm.", rich_help_panel=_LEARNING)
     ] = None,
     label_smoothing: Annotated[
-        float, typer.Option(help="Share of a label for all classes.", rich_help_panel=_QUALITY)
+        float, typer.Option(help="Label smoothing.", rich_help_panel=_QUALITY)
     ] = 0.0,
-    mixup: Annotated[float, typer.Option(help="Alpha of MixUp.", rich_help_panel=_QUALITY)] = 0.0,
-    cutmix: Annotated[float, typer.Option(help="Alpha of CutMix.", rich_help_panel=_QUALITY)] = 0.0,
+    mixup: Annotated[
+        float, typer.Option(help="Alpha of MixUp; 0: off.", rich_help_panel=_QUALITY)
+    ] = 0.0,
+    cutmix: Annotated[
+        float, typer.Option(help="Alpha of CutMix; 0: off.", rich_help_panel=_QUALITY)
+    ] = 0.0,
     erasing: Annotated[
         float, typer.Option(help="Probability of random erasing.", rich_help_panel=_QUALITY)
     ] = 0.0,
     ema: Annotated[
         float | None,
-        typer.Option(help="Decay of averaged weights, by step.", rich_help_panel=_QUALITY),
-    ] = None,
-    amp: Annotated[Amp, typer.Option(help="Mixed precision.", rich_help_panel=_SPEED)] = Amp.off,
-    channels_last: Annotated[
-        bool,
         typer.Option(
-            "--channels-last", help="Lay out weights channels last.", rich_help_panel=_SPEED
+            help="Validate a moving average of the weights with this decay.",
+            rich_help_panel=_QUALITY,
         ),
-    ] = False,
-    compile: Annotated[
-        bool, typer.Option("--compile", help="Use torch.compile.", rich_help_panel=_SPEED)
-    ] = False,
+    ] = None,
+    amp: Precision = Amp.off,
+    channels_last: ChannelsLast = False,
+    compile: Compile = False,
     fused: Annotated[
-        bool, typer.Option(help="Update all weights in one kernel.", rich_help_panel=_SPEED)
+        bool, typer.Option(help="Update all weights in one kernel.", rich_help_panel=SPEED)
     ] = True,
     checkpointing: Annotated[
         bool,
-        typer.Option("--checkpointing", help="Compute activations twice.", rich_help_panel=_SPEED),
+        typer.Option(
+            "--checkpointing",
+            help="Recompute activations to save memory.",
+            rich_help_panel=SPEED,
+        ),
     ] = False,
     tf32: Annotated[
         bool,
-        typer.Option("--tf32", help="Multiply float32 in TF32 on CUDA.", rich_help_panel=_SPEED),
+        typer.Option("--tf32", help="Allow TF32 on CUDA.", rich_help_panel=SPEED),
     ] = False,
     sync_bn: Annotated[
         bool,
         typer.Option(
-            "--sync-bn", help="Batch statistics over all ranks (CUDA).", rich_help_panel=_SPEED
+            "--sync-bn",
+            help="Synchronise batch norm across ranks (CUDA only).",
+            rich_help_panel=SPEED,
         ),
     ] = False,
     deterministic: Annotated[
         bool,
-        typer.Option("--deterministic", help="Only deterministic kernels.", rich_help_panel=_SPEED),
+        typer.Option(
+            "--deterministic", help="Use deterministic kernels only.", rich_help_panel=SPEED
+        ),
     ] = False,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="File to save the run in.", rich_help_panel=_RUN)
+        Path | None, typer.Option(help="File for checkpoints.", rich_help_panel=_RUN)
     ] = None,
     checkpoint_every: Annotated[
         int | None,
-        typer.Option(help="Steps between checkpoints, beside epochs.", rich_help_panel=_RUN),
+        typer.Option(
+            help="Also write a checkpoint every N steps within an epoch.", rich_help_panel=_RUN
+        ),
     ] = None,
     resume: Annotated[
         bool,
         typer.Option(
-            "--resume", help="Go on from the checkpoint, if it is there.", rich_help_panel=_RUN
+            "--resume", help="Resume from the checkpoint, if it exists.", rich_help_panel=_RUN
         ),
     ] = False,
     profile: Annotated[
-        Path | None, typer.Option(help="File for a profiler's trace.", rich_help_panel=_RUN)
+        Path | None, typer.Option(help="File for a profiler trace.", rich_help_panel=_RUN)
     ] = None,
     tensorboard: Annotated[
-        Path | None, typer.Option(help="Folder for TensorBoard's scalars.", rich_help_panel=_RUN)
+        Path | None, typer.Option(help="Folder for TensorBoard logs.", rich_help_panel=_RUN)
     ] = None,
     timeout: Annotated[
-        float, typer.Option(help="Seconds that a rank waits for others.", rich_help_panel=_RUN)
+        float,
+        typer.Option(
+            help="Seconds that a rank waits for the others before failing.", rich_help_panel=_RUN
+        ),
     ] = 600.0,
     device: Annotated[
-        str | None, typer.Option(help="Default: cuda where there is one.", rich_help_panel=_RUN)
+        str | None,
+        typer.Option(
+            help="Device, such as cuda:1 or cpu; default: cuda if available.", rich_help_panel=_RUN
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of everything random.", rich_help_panel=_RUN)] = 0,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            help="Decoding threads; default: all cores but one or two.", rich_help_panel=_RUN
+        ),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(help="Random seed for everything.", rich_help_panel=_RUN)
+    ] = 0,
     ceiling_seconds: Annotated[
-        float, typer.Option(help="Time to measure the ceiling; 0: not.", rich_help_panel=_RUN)
+        float,
+        typer.Option(
+            help="Seconds to measure the speed without loading; 0: skip it.",
+            rich_help_panel=_RUN,
+        ),
     ] = 15.0,
-    threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Train a model of torchvision, and measure the share of the ceiling.
+    """Train a torchvision model, and measure how much loading slows it down.
 
     On several GPUs: torchrun --nproc-per-node 8 -m fastdata train ...
     """
     given = dict(locals())
-    from fastdata.train import Recipe, train
+    from fastdata.train import Recipe, Setup, train
     from fastdata.train.render import render
 
-    first = os.environ.get("RANK", "0") == "0"  # only this rank of torchrun speaks
+    first = os.environ.get("RANK", "0") == "0"  # torchrun's other ranks print nothing
     with console.steps_bar(hidden=as_json or not first) as step:
 
         def progress(at: "Progress") -> None:
             step(f"{at.phase} {at.epoch + 1}" if at.phase == "train" else at.phase, *at[2:4])
 
-        recipe = Recipe(**{field.name: _plain(given[field.name]) for field in fields(Recipe)})
         report = train(
             path,
-            recipe,
+            Recipe(**{field.name: _plain(given[field.name]) for field in fields(Recipe)}),
+            Setup(**{field.name: given[field.name] for field in fields(Setup)}),
             val=val,
-            device=device,
-            threads=threads,
-            checkpoint=checkpoint,
-            checkpoint_every=checkpoint_every,
-            resume=resume,
-            profile=profile,
-            tensorboard=tensorboard,
-            timeout=timeout,
-            ceiling_seconds=ceiling_seconds,
             progress=progress,
         )
     if not first:
@@ -193,17 +217,20 @@ def train(
 
 
 def _plain(value: Any) -> Any:
-    """A choice as the string that it is."""
+    """The string of a choice; any other value as it is."""
     return value.value if isinstance(value, StrEnum) else value
 
 
 def demo(
-    folder: Annotated[Path, typer.Argument(help="Where to put pictures, packs and report.")] = Path(
-        "demo"
-    ),
+    folder: Annotated[
+        Path, typer.Argument(help="Folder for images, packed data sets and the report.")
+    ] = Path("demo"),
     as_json: Json = False,
 ) -> None:
-    """Generate pictures, pack them, train on them, and write a report: two minutes on two cores."""
+    """Generate images, pack them, train on them, and write a report.
+
+    Takes about two minutes on two cores.
+    """
     from fastdata.demo import demo, render, to_json
 
     with console.steps_bar(hidden=as_json) as progress:

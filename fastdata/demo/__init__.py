@@ -1,4 +1,4 @@
-"""The whole path in two minutes, on generated pictures."""
+"""Generate, pack, load, train and report, in two minutes: ``fastdata demo``."""
 
 from fastdata.demo.results import DemoReport, Loading
 from fastdata.demo.run import demo

@@ -1,4 +1,4 @@
-"""The demo's pictures, generated once."""
+"""The demo's images, generated once and then cached."""
 
 import json
 import os
@@ -21,10 +21,13 @@ _NOTE = "made-by-demo.json"
 def generate(
     folder: Path, *, images: int, val_images: int, tell: Callable[[str, int, int], None]
 ) -> None:
-    """Make pictures for training and validation, unless they are there.
+    """Generate images for training and validation, unless an earlier demo did.
 
-    The folder gets its name when it is whole. A note inside says how it was made; a folder without
-    one is not ours.
+    The folder is renamed to its final name when it is complete. A note inside records how it was
+    made; a folder without the note is not ours.
+
+    Raises:
+        DestinationError: ``folder`` holds something else.
     """
     note = {"images": images, "val_images": val_images, "classes": CLASSES}
     if folder.exists():
@@ -32,7 +35,7 @@ def generate(
         return
     unfinished = folder.with_name(folder.name + ".tmp")
     with suppress(OSError):
-        unfinished.rmdir()  # of a demo that was stopped at once
+        unfinished.rmdir()  # left by a demo that was stopped before it wrote the note
     if os.path.lexists(unfinished):
         _check_note(unfinished, note)
         shutil.rmtree(unfinished)
@@ -52,6 +55,6 @@ def _check_note(folder: Path, note: dict[str, int]) -> None:
         found = read_json(read_regular(folder / _NOTE), str(folder), DestinationError, "")
     if found != note:
         raise DestinationError(
-            f"{folder} holds something other than this demo's pictures; "
+            f"{folder} holds something other than this demo's images; "
             "remove it, or choose another folder for the demo"
         )

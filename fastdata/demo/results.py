@@ -1,4 +1,4 @@
-"""What the demo found out: plain frozen data, JSON through ``dataclasses.asdict``."""
+"""Figures of the demo: plain frozen data, JSON through ``dataclasses.asdict``."""
 
 from dataclasses import dataclass
 
@@ -8,11 +8,11 @@ from fastdata.train import TrainReport
 
 @dataclass(frozen=True)
 class Loading:
-    """How fast one way of storing is read.
+    """Loading speed from one kind of storage.
 
     Attributes:
         stored: ``"folder"``, ``"tar shards"`` or ``"LMDB"``.
-        images_per_second: Read, decoded and cropped, from a warm page cache.
+        images_per_second: Speed of reading, decoding and cropping, with a warm page cache.
     """
 
     stored: str
@@ -21,19 +21,19 @@ class Loading:
 
 @dataclass(frozen=True)
 class DemoReport:
-    """What the demo found out.
+    """A finished demo.
 
     Attributes:
-        folder: Where everything lies.
+        folder: The folder of all its files.
         html: The report for a browser.
         images: Generated training images.
         val_images: Generated validation images.
         packing: The training images as tar shards and as LMDB.
-        loading: Folder, tar shards and LMDB.
+        loading: Speeds from folder, tar shards and LMDB.
         loading_size: Side of the random crops in ``loading``.
         sheet_size: Side of the crops on the contact sheet.
         training: The reference run on the tar shards.
-        seconds: Time for everything.
+        seconds: Total time.
     """
 
     folder: str

@@ -1,4 +1,4 @@
-"""The whole path in two minutes: generate, pack, read, train, measure, report."""
+"""The demo: generate, pack, load, train, measure, report."""
 
 import time
 from collections.abc import Callable
@@ -12,20 +12,20 @@ from fastdata.demo.show import page
 from fastdata.loaders.loader import Loader
 from fastdata.plan.crop import RandomResizedCrop
 from fastdata.system.files import refuse_link
-from fastdata.train import Progress, Recipe, train
+from fastdata.train import Progress, Recipe, Setup, train
 
 IMAGES = 600
 VAL_IMAGES = 200
 SIZE = 96  # pixels a side in training; at 224 two cores would need five times as long
 EPOCHS = 5
-BATCH_SIZE = 16  # small, so that there are 185 steps
-LR = 0.01  # at 0.02 and more, accuracy first falls back
+BATCH_SIZE = 16  # small, for 185 steps
+LR = 0.01  # at 0.02 and more, accuracy drops at first
 
-_LOADING_SIZE = 224  # what training on photographs usually asks of a loader
+_LOADING_SIZE = 224  # the usual size in training on photographs
 _LOADING_SECONDS = 2.0
-_SHARD_SIZE = "10MB"  # several shards, as a large set has
+_SHARD_SIZE = "10MB"  # for several shards, as in a large data set
 _CEILING_SECONDS = 12.0
-_SHEET, _SHEET_SIZE = 28, 160  # crops on the contact sheet, and their pixels a side
+_SHEET, _SHEET_SIZE = 28, 160  # crops on the contact sheet, and their side in pixels
 
 Tell = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is."""
@@ -40,20 +40,20 @@ def demo(
     size: int = SIZE,
     progress: Tell | None = None,
 ) -> DemoReport:
-    """Generate pictures, pack them twice, read them, train on them, and write a report.
+    """Generate images, pack them twice, load them, train on them, and write a report.
 
-    A second run takes the pictures and the packed data that are there.
+    A second run reuses the images and packed data sets of the first.
 
     Args:
-        folder: Where to put it all; made where it is missing.
+        folder: Folder for everything; created if it is missing.
         images: Training images to generate.
         val_images: Validation images to generate.
         epochs: Passes over the training images.
         size: Side of the training images in pixels.
-        progress: Called as the work goes on.
+        progress: Called with what is being done, how much of it is done, and how much there is.
 
     Raises:
-        DestinationError: ``folder`` holds pictures that other settings made.
+        DestinationError: ``folder`` holds images made with other settings, or something else.
         MissingExtraError: torchvision or matplotlib is not installed.
     """
     started = time.perf_counter()
@@ -87,7 +87,8 @@ def demo(
             tell("measure the ceiling", at.done, at.total)
 
     recipe = Recipe(size=size, epochs=epochs, batch_size=BATCH_SIZE, lr=LR, channels_last=True)
-    trained = train(tar, recipe, val=val, ceiling_seconds=_CEILING_SECONDS, progress=training)
+    setup = Setup(ceiling_seconds=_CEILING_SECONDS)
+    trained = train(tar, recipe, setup, val=val, progress=training)
     html = root / "report.html"
     done = DemoReport(
         folder=str(root),
@@ -106,7 +107,7 @@ def demo(
 
 
 def _measure_loading(stored: str, path: Path) -> Loading:
-    """Speed of a loader alone; its first pass fills the page cache and is not counted."""
+    """Speed of a loader alone, after a first pass that fills the page cache."""
     crop = RandomResizedCrop(_LOADING_SIZE)
     with Loader(path, 32, crop=crop, flip=0.5, drop_last=False) as loader:
         for _ in loader:
@@ -119,7 +120,7 @@ def _measure_loading(stored: str, path: Path) -> Loading:
 
 
 def _contact_sheet(path: Path) -> str:
-    """HTML of the first crops of the training run, larger than it saw them."""
+    """HTML of the first crops of the training run, larger than in training."""
     crop = RandomResizedCrop(_SHEET_SIZE)
     with Loader(path, _SHEET, crop=crop, flip=0.5, drop_last=False) as loader:
         batch = next(iter(loader))

@@ -18,7 +18,7 @@ from fastdata.train.render import accuracy, accuracy_name
 def render(done: DemoReport) -> Table:
     """Rich table of everything that was measured."""
     table = Table(title="fastdata demo", title_justify="left", caption_justify="left")
-    table.caption = f"{done.seconds:.0f} s in all"
+    table.caption = f"{done.seconds:.0f} s in total"
     for name in ("", "what", "images/s", ""):
         table.add_column(name, justify="right" if name == "images/s" else "left")
     for part, rows in itertools.groupby(_rows(done), key=lambda row: row[0]):
@@ -41,27 +41,27 @@ def page(done: DemoReport, sheet: str) -> str:
         *training_tiles(trained),
         report.Tile(
             f"{fastest.images_per_second:,.0f}",
-            "images/s in loading",
+            "images/s loading",
             f"{fastest.stored}, {done.loading_size} px, {resources.decode_threads()} threads",
         ),
     ]
     text = (
-        f"{done.images} generated pictures of {trained.classes} kinds, packed twice, read three "
-        f"ways, and {trained.model} trained on them from scratch for {len(trained.epochs)} epochs, "
-        f"in {done.seconds:.0f} seconds."
+        f"{done.images} generated images of {trained.classes} classes, packed twice and loaded "
+        f"in three ways; {trained.model} trained on them from scratch for {len(trained.epochs)} "
+        f"epochs; {done.seconds:.0f} seconds in total."
     )
     sections = [_loading_section(done), *training_sections(trained)]
     shown = report.Section(
         "What the network sees",
-        "The first random crops of the first epoch, with class and key, at "
-        f"{done.sheet_size} pixels a side.",
+        f"The first random crops of the first epoch, at {done.sheet_size} pixels, with class and "
+        "key.",
         sheet,
     )
     return report.page("fastdata demo", text, tiles, [shown, *sections])
 
 
 def _rows(done: DemoReport) -> Iterator[tuple[str, str, str, str]]:
-    """Rows of (part of the demo, what, images/s, remark)."""
+    """Rows of (part of the demo, name, images/s, remark)."""
     for packed in done.packing:
         remark = "already complete" if packed.already_complete else _megabytes(packed)
         yield "pack", _packed_as(packed), _packing_speed(packed), remark
@@ -102,7 +102,7 @@ def _loading_section(done: DemoReport) -> report.Section:
         packing += "<p>Packed by an earlier demo.</p>"
     text = (
         "Packing reads, checks and writes every image once. Loading reads, decodes, crops at "
-        f"random and resizes to {done.loading_size} pixels, out of a warm page cache."
+        f"random and resizes to {done.loading_size} pixels, with a warm page cache."
     )
     parts = report.figure("Loading alone", chart), packing
     return report.Section("Packing and loading", text, report.row(*parts))

@@ -1,4 +1,4 @@
-"""What limits training on a data set, measured, and which setting to change."""
+"""Find the bottleneck of training on a data set, and suggest a fix."""
 
 from fastdata.doctor.examination import STEPS, examine
 from fastdata.doctor.results import Diagnosis, Measured

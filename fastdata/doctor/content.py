@@ -1,4 +1,4 @@
-"""What the images of a data set are, and what packing them in another way would give."""
+"""What kind of images a data set has, and what packing them differently would gain."""
 
 import shlex
 import statistics
@@ -24,14 +24,14 @@ from fastdata.system.threads import Threads
 
 _MOST = 512  # images in memory
 _MOST_BYTES = 256 << 20
-_CODED = 96  # images that are coded anew for a remedy
+_CODED = 96  # images that are re-encoded for a remedy
 _MOST_OF_THEM = 0.5
-_LARGER = 1.25  # times that side, below which resizing saves little
+_LARGER = 1.25  # a shorter side up to this times the target is not worth resizing
 _SHORTER = 256 / 224  # side to resize to, over that of the crop: what evaluation resizes to
 
 
 def take(source: Source, ids: Ids, *, seconds: float) -> tuple[Resident, Content]:
-    """Take samples into memory for some seconds, or until there are enough of them.
+    """Read samples into memory for some seconds, or until there are enough of them.
 
     Args:
         source: The data set.
@@ -40,7 +40,7 @@ def take(source: Source, ids: Ids, *, seconds: float) -> tuple[Resident, Content
 
     Raises:
         CorruptError: One is damaged or missing.
-        DecodeError: One is no image.
+        DecodeError: One is not an image.
     """
     images: list[bytes] = []
     end, size = time.perf_counter() + seconds, 0
@@ -60,19 +60,18 @@ def take(source: Source, ids: Ids, *, seconds: float) -> tuple[Resident, Content
 def remedies(
     path: str, resident: Resident, content: Content, crop: Crop, *, threads: int, seconds: float
 ) -> tuple[Remedy, ...]:
-    """Pack some of the images in the ways that promise something, and decode both.
+    """Pack some of the images in other ways that could help, and measure how fast they decode.
 
     Args:
-        path: The data set as it was named.
+        path: The data set, as given.
         resident: Images of it in memory.
-        content: What they are.
-        crop: What is cut out of them.
-        threads: Threads that code, and that decode.
-        seconds: Time for coding, and again for decoding.
+        content: Their description.
+        crop: The loader's crop.
+        threads: Threads to encode, and to decode.
+        seconds: Time to encode, and again to decode.
     """
-    wanted = (
-        _ways(content, crop) if native.load() is not None else []
-    )  # without it nothing makes runs
+    # only the core adds restart markers
+    wanted = _ways(content, crop) if native.load() is not None else []
     if not wanted:
         return ()
     images = [resident.read(number) for number in range(min(_CODED, len(resident)))]
@@ -94,6 +93,7 @@ def remedies(
         sources: list[Source] = [
             stack.enter_context(closing(source)) for source in (as_is, *packed)
         ]
+        # The originals are measured with them, so that other load affects both sides alike.
         speeds = interleaved([(source, threads) for source in sources], crop, seconds=seconds)
         sizes = [int(source.rows(np.arange(len(good)))["length"].sum()) for source in sources]
     return tuple(
@@ -108,7 +108,7 @@ def remedies(
 
 
 class _Way(NamedTuple):
-    """How to pack: options of the command, what they mean to the library, what they cost."""
+    """A way to pack: options of the command, the same for the library, what it does to pixels."""
 
     options: str
     coding: Coding
@@ -116,16 +116,16 @@ class _Way(NamedTuple):
 
 
 def _ways(content: Content, crop: Crop) -> list[_Way]:
-    """What could make such images cheaper to decode."""
+    """Ways to pack that could make such images cheaper to decode."""
     ways = []
     if content.jpeg < _MOST_OF_THEM:
-        note = "pixels become those of a JPEG of quality 90, without alpha"
+        note = "images become JPEGs of quality 90, without alpha"
         ways.append(_Way(" --format jpeg", Coding(format="jpeg"), note))
     elif content.runs < _MOST_OF_THEM:
-        ways.append(_Way("", Coding(), "pixels stay the same"))
+        ways.append(_Way("", Coding(), "pixels do not change"))
     side = round(max(crop.shape) * _SHORTER)
     if content.shorter_side > _LARGER * side:
-        note = f"crops are then cut from images whose shorter side is {side} pixels"
+        note = f"images are resized to a shorter side of {side} pixels"
         ways.append(_Way(f" --resize {side}", Coding(resize=str(side)), note))
     return ways
 
@@ -150,7 +150,7 @@ def _content(source: Source, keys: Sequence[str], images: Sequence[bytes]) -> Co
 def _code_all(
     images: Sequence[bytes], ways: Sequence[Coding], threads: int, seconds: float
 ) -> list[list[bytes] | None]:
-    """Code images, each in every way, for some seconds; None for those that cannot be coded."""
+    """Encode images, each in every way, for some seconds; None for those that cannot be encoded."""
     coded: list[list[bytes] | None] = []
     end = time.perf_counter() + seconds
     with Threads(threads, "fastdata-code") as pool:
@@ -161,7 +161,7 @@ def _code_all(
 
 
 def _code(image: bytes, ways: Sequence[Coding]) -> list[bytes] | None:
-    """The image coded in each way; None where it cannot be."""
+    """The image encoded in each way, or None if it cannot be."""
     try:
         return [way.code_file(image).image for way in ways]
     except DecodeError:
@@ -169,7 +169,7 @@ def _code(image: bytes, ways: Sequence[Coding]) -> list[bytes] | None:
 
 
 def _packed(resident: Resident, numbers: Ids, images: Sequence[bytes]) -> Resident:
-    """Images as a packed data set would hold them, their sizes and checksums known."""
+    """Images as in a packed data set, with sizes and checksums."""
     rows = np.zeros(len(images), ROW)
     for row, image in zip(rows, images, strict=True):
         info = probe(image)

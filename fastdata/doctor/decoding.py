@@ -16,12 +16,12 @@ from fastdata.errors import StalledError
 from fastdata.plan.crop import Crop
 
 _ROUNDS = 3
-_AHEAD = 3  # batches under way, so that no thread waits for the end of one
+_AHEAD = 3  # batches at a time, so that no thread waits for the end of one
 _DEADLINE = 60.0  # seconds
 
 
 def thread_counts(cores: int, chosen: int) -> list[int]:
-    """1, 2, 4 and so on, all cores, and what the loader would use."""
+    """Powers of 2, all cores, and the loader's own number."""
     powers = itertools.takewhile(lambda count: count < cores, (2**k for k in itertools.count()))
     return sorted({*powers, cores, chosen})
 
@@ -33,7 +33,7 @@ def decoding_speeds(
 
     Args:
         source: Samples in memory.
-        crop: What is cut out of them.
+        crop: The loader's crop.
         threads: Numbers of threads.
         seconds: Time for all of it.
 
@@ -75,7 +75,7 @@ class _Bench:
         self._batches = itertools.count()
 
     def speed(self, seconds: float) -> float:
-        """Images a second, from the end of a first batch until some seconds later."""
+        """Images a second over some seconds, from the end of a first batch."""
         while self._free:
             self._begin()
         self._finish()
@@ -95,7 +95,7 @@ class _Bench:
         self._filler.close()
 
     def _begin(self) -> None:
-        """Begin the next batch: the samples in turn, each time with other crops."""
+        """Start the next batch: the samples in turn, with new crops on each pass."""
         number, out = next(self._batches), self._free.pop()
         places = np.arange(number * self._batch, (number + 1) * self._batch)
         epochs, ids = np.divmod(places, len(self._source))

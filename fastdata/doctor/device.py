@@ -1,4 +1,4 @@
-"""Speeds of what comes behind decoding: Python's part, the copy to the device, the model."""
+"""Speeds of the stages after decoding: Python's part, the copy to the device, the model."""
 
 import time
 from collections.abc import Generator
@@ -9,18 +9,18 @@ import torch
 from fastdata.batch.batch import Batch
 from fastdata.doctor.results import Copying, LoaderSpeed, ModelSpeed, Settings
 from fastdata.loaders.loader import Loader
-from fastdata.train.device import kernels, seeded
+from fastdata.train.device import amp_dtype, kernels, seeded
 from fastdata.train.meter import now
 from fastdata.train.models import build
 from fastdata.train.recipe import Recipe
-from fastdata.train.step import TrainStep, amp_dtype
+from fastdata.train.step import TrainStep
 
-_FEW = 8  # images of a first step on the CPU, which says how long one of all takes
-_BURST = 8  # calls between two looks at the clock, which wait for the device
+_FEW = 8  # images of a first step on the CPU, to estimate the time of a whole one
+_BURST = 8  # calls between readings of the clock, which wait for the device
 
 
 def loader_speed(loader: Loader, *, seconds: float) -> LoaderSpeed:
-    """Read batches for some seconds, and throw them away.
+    """Read batches for some seconds, and discard them.
 
     Raises:
         FastdataError: What the loader raises.
@@ -38,12 +38,12 @@ def loader_speed(loader: Loader, *, seconds: float) -> LoaderSpeed:
 
 
 def copying_speed(settings: Settings, *, seconds: float) -> Copying | None:
-    """Copy a batch from page-locked memory again and again; None where no copy is needed."""
+    """Copy a batch from page-locked memory repeatedly; None on the CPU, where nothing is copied."""
     device = torch.device(settings.device)
     if device.type != "cuda":
         return None
     shape = (settings.batch_size, settings.size, settings.size, 3)
-    host = torch.empty(shape, dtype=torch.uint8, pin_memory=True)
+    host = torch.empty(shape, dtype=torch.uint8, pin_memory=True)  # as the loader's buffers are
     target = torch.empty(shape, dtype=torch.uint8, device=device)
     target.copy_(host, non_blocking=True)
     start, copies = now(device), 0
@@ -62,9 +62,9 @@ def model_speed(
 
     Args:
         recipe: Model, batch size, and the switches of the step.
-        classes: Outputs of the last layer.
+        classes: Number of outputs.
         device: Where to train.
-        seconds: Time after the warm-up, which compiles where that is asked for.
+        seconds: Time, besides the warm-up and compilation.
 
     Raises:
         MissingExtraError: torchvision is not installed.
@@ -72,9 +72,10 @@ def model_speed(
     """
     with seeded(0, device), kernels(recipe, device):
         module = build(recipe.model, classes=classes, size=recipe.size)
-        step = TrainStep.of(recipe, module, device)
+        step = TrainStep(recipe, module, device)
         count = _affordable(step, recipe, seconds)
         step.warm_up(count, recipe.size)
+        # Steps on a GPU are queued in bursts, or waiting for each would be part of its time.
         batch = _noise(step, recipe, count)
         burst = _BURST if device.type == "cuda" else 1
         start, steps = now(device), 0
@@ -86,7 +87,7 @@ def model_speed(
 
 
 def _affordable(step: TrainStep, recipe: Recipe, seconds: float) -> int:
-    """Images a step: as many as asked for, on the CPU no more than half the time allows."""
+    """Images a step: the batch size, but on the CPU no more than half the time allows."""
     if step.device.type == "cuda" or recipe.compile:
         return recipe.batch_size
     few = min(recipe.batch_size, _FEW)
@@ -99,7 +100,7 @@ def _affordable(step: TrainStep, recipe: Recipe, seconds: float) -> int:
 
 
 def _noise(step: TrainStep, recipe: Recipe, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """A batch on the device."""
+    """A batch of noise on the device."""
     images = torch.randn(count, 3, recipe.size, recipe.size, device=step.device)
     images = images.to(amp_dtype(recipe.amp, step.device), memory_format=torch.channels_last)
     return images, torch.zeros(count, dtype=torch.int64, device=step.device)

@@ -1,4 +1,4 @@
-"""The measurements in their order, each on its own."""
+"""Measure each stage of training on its own, then combine the figures into a diagnosis."""
 
 import math
 import os
@@ -11,60 +11,52 @@ import torch
 from fastdata.doctor.content import remedies, take
 from fastdata.doctor.decoding import decoding_speeds, thread_counts
 from fastdata.doctor.device import copying_speed, loader_speed, model_speed
-from fastdata.doctor.places import open_with_places
 from fastdata.doctor.results import Diagnosis, Measured, ModelSpeed, Settings
-from fastdata.doctor.storage import measure_storage
-from fastdata.doctor.surroundings import throttled, warnings
+from fastdata.doctor.storage import measure_storage, open_located
 from fastdata.doctor.verdict import diagnose
+from fastdata.doctor.warnings import throttled, warnings
 from fastdata.errors import MissingExtraError, OptionError
 from fastdata.loaders.loader import Loader
 from fastdata.loaders.readers.folder import FolderSource
 from fastdata.loaders.readers.open_source import AnySource
 from fastdata.plan.crop import RandomResizedCrop
 from fastdata.system import resources
-from fastdata.train.device import pick_device
+from fastdata.train.device import amp_dtype, pick_device
 from fastdata.train.meter import machine
 from fastdata.train.recipe import Recipe
-from fastdata.train.step import amp_dtype
 
 STEPS = ("storage", "decoding", "packing", "loader", "copying", "model")
-"""What is measured, in this order."""
+"""The measurements, in their order."""
+
+_RECIPE = Recipe()
 
 
 def examine(
     path: str | os.PathLike[str],
+    recipe: Recipe = _RECIPE,
     *,
-    model: str | None = "resnet18",
-    size: int = 224,
-    batch_size: int = 64,
-    amp: str = "off",
-    compile: bool = False,
-    channels_last: bool = False,
+    with_model: bool = True,
     device: str | torch.device | None = None,
     threads: int | None = None,
     prefetch: int = 2,
     seconds: float = 3.0,
     progress: Callable[[str, int], None] = lambda _name, _done: None,
 ) -> Diagnosis:
-    """Measure what training on a data set is made of, and say what limits it.
+    """Find the bottleneck of training on a data set, and suggest a fix.
 
-    Storage, decoding, the copy to the device and the model are measured alone, so that none hides
-    behind another, for random-resized crops. Bytes of the data set that are read, and what lies
-    around them, leave the kernel's page cache once.
+    Storage, decoding, the copy to the device and the model are each measured alone, so that none
+    hides another, for random-resized crops. The parts of the data set that are read are evicted
+    from the kernel's page cache once.
 
     Args:
         path: A packed data set, or a folder of images.
-        model: torchvision's name of the model; None leaves it out.
-        size: Side of the crops in pixels.
-        batch_size: Images a step.
-        amp: ``"off"``, ``"bf16"`` or ``"fp16"``.
-        compile: Measure the model compiled.
-        channels_last: Lay out weights channels last.
-        device: Where to train; None means CUDA where there is one.
-        threads: Decoding threads; None means what the loader takes by itself.
-        prefetch: Batches that the loader begins ahead.
-        seconds: Time for each measurement, without the warm-up of the model.
-        progress: Called with the name of a step and how many are done, before each.
+        recipe: Model, crop size, batch size, precision and layout; the rest does not matter here.
+        with_model: Whether to measure the model.
+        device: Where to train; None is CUDA if there is a GPU, otherwise the CPU.
+        threads: Decoding threads; None is the loader's default.
+        prefetch: Batches that the loader prepares ahead.
+        seconds: Time for each measurement, besides the warm-up of the model.
+        progress: Called before each step with its name and the number of finished steps.
 
     Raises:
         NotADatasetError: There is no data set at ``path``.
@@ -73,36 +65,27 @@ def examine(
         OptionError: An argument is out of range, or the model unknown.
     """
     if not 0 < seconds < math.inf:
-        raise OptionError(f"seconds must be a positive number, found {seconds}")
-    where = pick_device(device)
-    dtype = amp_dtype(amp, where) or torch.float32
-    free = resources.free_cores(resources.cpu_count())  # before anything of ours computes
+        raise OptionError(f"seconds must be a positive number, not {seconds}")
+    chosen = pick_device(device)
+    dtype = amp_dtype(recipe.amp, chosen) or torch.float32
+    free = resources.free_cores(resources.cpu_count())  # before our own threads compute
     settings = Settings(
         path=os.fspath(path),
-        batch_size=batch_size,
-        size=size,
-        device=str(where),
+        batch_size=recipe.batch_size,
+        size=recipe.size,
+        device=str(chosen),
         dtype=str(dtype).removeprefix("torch."),
         threads=resources.decode_threads() if threads is None else threads,
         prefetch=prefetch,
-        amp=amp,
-        compile=compile,
-        channels_last=channels_last,
+        amp=recipe.amp,
+        compile=recipe.compile,
+        channels_last=recipe.channels_last,
     )
-    recipe = None
-    if model is not None:
-        recipe = Recipe(
-            model=model,
-            size=size,
-            batch_size=batch_size,
-            amp=amp,
-            compile=compile,
-            channels_last=channels_last,
-        )
-    hot = throttled()
-    measured, missing = _measure(settings, recipe, free, seconds, progress)
+    throttles = throttled()
+    model = recipe if with_model else None
+    measured, missing = _measure(settings, model, free, seconds, progress)
     progress("", len(STEPS))
-    return diagnose(measured, (*missing, *warnings(measured, throttled() - hot)))
+    return diagnose(measured, (*missing, *warnings(measured, throttled() - throttles)))
 
 
 def _measure(
@@ -112,17 +95,19 @@ def _measure(
     seconds: float,
     progress: Callable[[str, int], None],
 ) -> tuple[Measured, tuple[str, ...]]:
-    """Every figure, and a warning where the model could not be had."""
+    """Every figure, and a warning if the model cannot be built."""
     crop = RandomResizedCrop(settings.size)
     device = torch.device(settings.device)
+    # Storage comes first, as it leaves its samples in memory for the other measurements, and the
+    # model last, when the loader's threads have ended.
     with ExitStack() as stack:
-        loader = _loader(settings, crop)  # first, as it checks the arguments
+        loader = _loader(settings, crop)  # first, because it checks the arguments
         stack.enter_context(loader)
-        source, place = open_with_places(Path(settings.path))
+        source, locate = open_located(Path(settings.path))
         stack.enter_context(closing(source))
         progress(STEPS[0], 0)
         storage, ids = measure_storage(
-            source, place, threads=settings.threads, seconds=seconds, size=_bytes(source)
+            source, locate, threads=settings.threads, seconds=seconds, size=_bytes(source)
         )
         resident, content = take(source, ids, seconds=seconds)
         stack.enter_context(closing(resident))
@@ -173,7 +158,7 @@ def _loader(settings: Settings, crop: RandomResizedCrop) -> Loader:
 
 
 def _bytes(source: AnySource) -> int:
-    """Size of the files that hold the samples."""
+    """Size of the files with the samples."""
     if isinstance(source, FolderSource):
         return source.bytes
     return sum(shard.bytes for shard in source.manifest.shards)
@@ -182,7 +167,7 @@ def _bytes(source: AnySource) -> int:
 def _model(
     recipe: Recipe | None, classes: int, device: torch.device, seconds: float
 ) -> tuple[ModelSpeed | None, tuple[str, ...]]:
-    """The model's speed, and a warning where torchvision is missing."""
+    """The model's speed, and a warning if torchvision is missing."""
     if recipe is None:
         return None, ()
     try:

@@ -7,23 +7,23 @@ from rich.table import Table
 from rich.text import Text
 
 from fastdata.doctor.results import Diagnosis, Measured, Reading
-from fastdata.report.text import size
+from fastdata.report.text import human_bytes
 
 Row = tuple[str, float, str]
-"""What was measured, images a second, and the same in its own units."""
+"""A stage, its images a second, and details in its own units."""
 
 
 def render(diagnosis: Diagnosis) -> RenderableType:
-    """A table with a row for each measurement, and below it what follows from them."""
+    """A table with a row for each measurement, and below it the diagnosis."""
     measured = diagnosis.measured
     settings, content = measured.settings, measured.content
     # Text, because a path may hold the brackets of rich's markup
     title = Text(
-        f"{settings.path}: {measured.samples:,} images of {size(content.bytes)}, crops of "
+        f"{settings.path}: {measured.samples:,} images of {human_bytes(content.bytes)}, crops of "
         f"{settings.size} pixels, batches of {settings.batch_size}, {settings.device}"
     )
     table = Table(title=title, title_justify="left")
-    table.add_column("each on its own")
+    table.add_column("stage, on its own")
     table.add_column("images/s", justify="right")
     table.add_column("")
     for name, speed, detail in _rows(measured):
@@ -34,7 +34,7 @@ def render(diagnosis: Diagnosis) -> RenderableType:
         gain = "" if then is None else f"; expect {then:,.0f} images/s"
         lines.append(Text(f"change: {advice.change}: {advice.reason}{gain}", style="green"))
     if not diagnosis.advice:
-        lines.append(Text("change: nothing", style="green"))
+        lines.append(Text("nothing to change", style="green"))
     lines.extend(Text(f"note: {warning}", style="yellow") for warning in diagnosis.warnings)
     return Group(table, *lines)
 
@@ -48,15 +48,15 @@ def _rows(measured: Measured) -> Iterator[Row]:
     one = measured.decoding[0].images_per_second
     for speed in measured.decoding:
         gain = f"{speed.images_per_second / one:.1f} times one thread" if speed.threads > 1 else ""
-        used = "the loader's" if speed.threads == settings.threads else ""
+        used = "current setting" if speed.threads == settings.threads else ""
         detail = ", ".join(filter(None, (gain, used)))
         yield f"decoding, {_count(speed.threads, 'thread')}", speed.images_per_second, detail
     loader, batch_size = measured.loader, settings.batch_size
-    yield "the whole loader", loader.images_per_second, "as files are in memory now"
+    yield "the whole loader", loader.images_per_second, "with the page cache as it is"
     yield (
         "Python" if measured.copying is not None else "Python and normalisation",
         batch_size / loader.seconds_per_batch,
-        f"{loader.seconds_per_batch * 1000:.2f} ms a batch on the trainer's thread",
+        f"{loader.seconds_per_batch * 1000:.2f} ms a batch on the training thread",
     )
     if measured.copying is not None:
         detail = f"{measured.copying.bytes_per_second / 1e9:.1f} GB/s"
@@ -71,7 +71,9 @@ def _rows(measured: Measured) -> Iterator[Row]:
 
 
 def _reading(name: str, reading: Reading) -> Row:
-    detail = f"{size(reading.bytes_per_second)}/s, {_count(reading.threads, 'read')} at a time"
+    detail = (
+        f"{human_bytes(reading.bytes_per_second)}/s, {_count(reading.threads, 'read')} at a time"
+    )
     return name, reading.images_per_second, detail
 
 

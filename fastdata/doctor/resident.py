@@ -1,4 +1,4 @@
-"""A few samples of a data set in memory, to be decoded without its storage."""
+"""Samples of a data set in memory, to measure decoding without storage."""
 
 import os
 from collections.abc import Collection, Sequence
@@ -15,9 +15,9 @@ from fastdata.system.files import above_standard
 
 
 class Resident:
-    """Encoded images in an anonymous file in memory; see :class:`fastdata.batch.source.Source`.
+    """Encoded images in an anonymous file in memory, as a :class:`~fastdata.batch.source.Source`.
 
-    They are read by the same code as shards are, without a disk.
+    The code that reads shards reads them, but no disk.
 
     Attributes:
         path: The data set that they come from, for errors.
@@ -37,14 +37,14 @@ class Resident:
         *,
         has_checksums: bool,
     ) -> None:
-        """Take N images.
+        """Copy N images into memory.
 
         Args:
             path: The data set that they come from.
             images: Their bytes.
-            rows: (N,) their catalog rows, whose places are not used.
-            keys: Their names.
-            has_checksums: Whether the rows hold the CRC-32C of each.
+            rows: (N,) catalog rows; shard and offset are not used.
+            keys: Their keys.
+            has_checksums: Whether the rows have checksums.
         """
         self.path = path
         self.has_checksums = has_checksums
@@ -69,11 +69,11 @@ class Resident:
         return rows
 
     def labels(self) -> npt.NDArray[np.int32]:
-        """None of them has a label here."""
+        """(N,) of -1: no image has a label here."""
         return np.full(len(self), -1, np.int32)
 
     def keys(self, ids: Ids) -> list[str]:
-        """Names of N images."""
+        """Keys of N images."""
         return [self._keys[number] for number in ids.tolist()]
 
     def read(self, sample: int) -> bytes:
@@ -93,10 +93,10 @@ class Resident:
         sample: int,  # noqa: ARG002
         names: Collection[str] | None = None,  # noqa: ARG002
     ) -> dict[str, bytes]:
-        """They have no further fields here."""
+        """No fields."""
         return {}
 
     def close(self) -> None:
-        """Release the memory; nothing can be read afterwards."""
+        """Release the memory."""
         self._shards = None
         os.close(self._file)

@@ -1,6 +1,6 @@
-"""What a diagnosis found out: plain frozen data, JSON through ``dataclasses.asdict``.
+"""Figures of a diagnosis: plain frozen data, JSON through ``dataclasses.asdict``.
 
-Speeds are in images a second of this data set, each of one stage alone.
+Speeds are images a second of one stage alone.
 """
 
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ StageName = Literal["storage", "decoding", "Python", "copying", "model"]
 
 @dataclass(frozen=True)
 class Reading:
-    """Samples read at random places, as the loader reads them.
+    """Reading random samples, as the loader does.
 
     Attributes:
-        threads: How many reads were under way at a time.
-        images: How many were read.
-        images_per_second: Their speed.
+        threads: Concurrent reads.
+        images: Number of images read.
+        images_per_second: Speed.
         bytes_per_second: The same in encoded bytes.
-        slowest_seconds: The longest time that a batch of reads took.
+        slowest_seconds: Longest time of a batch of reads.
     """
 
     threads: int
@@ -33,14 +33,14 @@ class Storage:
     """Reading the data set's files.
 
     Attributes:
-        cold: After the kernel was told to forget the bytes; None where it still had them.
-        cold_wide: The same with four times as many threads; None likewise.
+        cold: After the page cache was evicted; None if the kernel kept the bytes.
+        cold_wide: The same with four times as many threads.
         from_storage: Share of the bytes of the cold reading that came from storage, by the
-            kernel's count; None where it keeps none.
+            kernel's count; None where it does not count.
         warm: The same samples again, now from memory.
-        file_system: Type of the network file system that they lie on; None for a local disk.
+        file_system: Type of the network file system they are on; None for a local disk.
         bytes: Size of the files.
-        memory: Bytes of memory that could hold them; None where the system does not say.
+        memory: Bytes of memory available to cache them; None where the system does not say.
     """
 
     cold: Reading | None
@@ -53,13 +53,13 @@ class Storage:
 
     @property
     def fits(self) -> bool:
-        """Whether memory can hold the files, so that only the first epoch reads them."""
+        """Whether the files fit into memory, so that only the first epoch reads them."""
         return self.memory is not None and self.bytes <= self.memory
 
 
 @dataclass(frozen=True)
 class Speed:
-    """Decoding, cropping and resizing from memory, with so many threads."""
+    """Decoding, cropping and resizing from memory."""
 
     threads: int
     images_per_second: float
@@ -67,15 +67,15 @@ class Speed:
 
 @dataclass(frozen=True)
 class Content:
-    """What the images of a sample of the data set are; shares of 1.
+    """Kinds of images, from a random sample of the data set; shares from 0 to 1.
 
     Attributes:
-        images: How many were looked at.
-        bytes: Their mean size.
-        shorter_side: Median of their shorter sides, pixels.
-        jpeg: Share that is JPEG.
-        runs: Share of all that is JPEG with restart markers.
-        progressive: Share of all that is progressive JPEG.
+        images: Number of images in the sample.
+        bytes: Mean encoded size.
+        shorter_side: Median shorter side in pixels.
+        jpeg: Share of JPEGs.
+        runs: Share of JPEGs with restart markers.
+        progressive: Share of progressive JPEGs.
     """
 
     images: int
@@ -88,11 +88,11 @@ class Content:
 
 @dataclass(frozen=True)
 class LoaderSpeed:
-    """The whole loader, its batches thrown away.
+    """The whole loader, its batches discarded.
 
     Attributes:
-        images_per_second: With the page cache as it was.
-        seconds_per_batch: CPU time of the consumer's thread within ``next()``.
+        images_per_second: Speed, with the page cache as it was.
+        seconds_per_batch: CPU time of the consumer's thread inside ``next()``.
     """
 
     images_per_second: float
@@ -101,7 +101,7 @@ class LoaderSpeed:
 
 @dataclass(frozen=True)
 class Copying:
-    """Page-locked memory to the device."""
+    """Copying from page-locked memory to the device."""
 
     images_per_second: float
     bytes_per_second: float
@@ -113,8 +113,8 @@ class ModelSpeed:
 
     Attributes:
         name: torchvision's name.
-        batch_size: Images a step; on the CPU fewer than asked for where steps are slow.
-        images_per_second: Its speed.
+        batch_size: Images a step; below the setting on a CPU with slow steps.
+        images_per_second: Speed.
     """
 
     name: str
@@ -127,9 +127,9 @@ class Remedy:
     """The same images packed in another way, measured on a few of them.
 
     Attributes:
-        command: What does it to all.
-        decoding: Speed of decoding over that of the images as they are.
-        bytes: Size over that of the images as they are.
+        command: The command that packs the whole data set so.
+        decoding: Speed of decoding, relative to the images as they are.
+        bytes: Size, relative to the images as they are.
         note: What it does to the pixels.
     """
 
@@ -141,7 +141,7 @@ class Remedy:
 
 @dataclass(frozen=True)
 class Settings:
-    """What was asked for: the loader's arguments and those of the train step."""
+    """Arguments of the loader and of the training step."""
 
     path: str
     batch_size: int
@@ -160,7 +160,7 @@ class Measured:
     """Every figure of a diagnosis; None where a stage does not exist or was left out.
 
     Attributes:
-        free_cores: What threads on all cores got of them when the diagnosis began.
+        free_cores: Cores that were free when the diagnosis began: what threads on all of them got.
     """
 
     settings: Settings
@@ -184,7 +184,7 @@ class Advice:
     Attributes:
         change: What to do.
         reason: Why.
-        images_per_second: The expected speed of training with it; None where it is unknown.
+        images_per_second: Expected speed of training with it; None if unknown.
     """
 
     change: str
@@ -194,18 +194,18 @@ class Advice:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What limits training, and what to change.
+    """The bottleneck of training, and what to change.
 
     Attributes:
         measured: The figures.
-        stages: The speed of each stage alone, in epochs after the first.
-        limit: The stage that limits.
-        expected: Speed of training, by the stages' own, once memory holds what it can.
+        stages: Speed of each stage alone, in epochs after the first.
+        limit: The stage that is the bottleneck.
+        expected: Speed of training that follows from the stages, in epochs after the first.
         share: ``expected`` over the model's own speed; None without a model.
-        summary: The same in words.
-        advice: Settings to change, the one that gains most first.
-        warnings: What else is not as it should be.
-        loader: A line of Python that makes the loader with the settings advised.
+        summary: The diagnosis in words.
+        advice: Settings to change, by their gain.
+        warnings: Other problems of the machine or the data.
+        loader: A line of Python that creates the loader with the settings advised.
     """
 
     measured: Measured

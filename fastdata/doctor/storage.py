@@ -2,40 +2,70 @@
 
 import itertools
 import os
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from fastdata.batch.source import Ids, Source
-from fastdata.doctor.places import Files, Place
+from fastdata.bench.page_cache import from_storage
+from fastdata.dataset.lmdb.file import open_file
+from fastdata.dataset.lmdb.format import sample_key
 from fastdata.doctor.results import Reading, Storage
-from fastdata.errors import StalledError
+from fastdata.errors import ShardError, StalledError
+from fastdata.loaders.readers.folder import FolderSource
+from fastdata.loaders.readers.open_source import AnySource, source_class
+from fastdata.loaders.readers.tar import TarSource
 from fastdata.system import resources
 from fastdata.system.mounts import network_file_system
 from fastdata.system.threads import Threads
 
 _WIDE = 4  # times the threads, to tell slow answers from narrow bandwidth
 _READS = 8  # samples of each thread in a batch of reads
-_COLD = 0.5  # share of the bytes that storage must have given
+_COLD = 0.5  # share of the bytes that must come from storage in a cold reading
 _DEADLINE = 60.0  # seconds
+_ALIGNED = 1 << 21  # the largest folio of a page cache, which can only be evicted as a whole
+_MOST_OPEN = 256  # files
+
+
+class FileRange(NamedTuple):
+    """A range of a file.
+
+    Attributes:
+        path: The file.
+        offset: Position of its first byte.
+        size: Number of bytes.
+        alone: Whether the file holds nothing else.
+    """
+
+    path: bytes
+    offset: int
+    size: int
+    alone: bool = False
+
+
+Locate = Callable[[int], FileRange]
+"""From a sample to where it is stored."""
 
 
 def measure_storage(
-    source: Source, place: Callable[[int], Place], *, threads: int, seconds: float, size: int
+    source: Source, locate: Locate, *, threads: int, seconds: float, size: int
 ) -> tuple[Storage, Ids]:
-    """Read samples at random places, no sample twice, cold and then warm.
+    """Read random samples, none twice, cold and then warm.
 
     Args:
         source: The data set.
-        place: Where a sample lies.
-        threads: Reads under way at a time.
+        locate: Returns where a sample is stored.
+        threads: Concurrent reads.
         seconds: Time for all of it, roughly.
         size: Bytes of all the files.
 
     Returns:
-        The figures, and the samples that were read, which memory now holds.
+        The figures, and the samples that were read, which are now in memory.
 
     Raises:
         StalledError: A batch of reads takes over a minute.
@@ -43,12 +73,14 @@ def measure_storage(
     """
     order = np.random.default_rng(0).permutation(len(source)).astype(np.int64)
     half = -(-len(order) // 2)
-    narrow, wide = order[:half], order[half:]  # what one has read must not help the other
-    before = _from_storage()
-    cold = _read(place, narrow, threads, seconds / 2, cold=True)
-    after = _from_storage()
-    cold_wide = _read(place, wide if len(wide) else narrow, _WIDE * threads, seconds / 4, cold=True)
-    warm = _read(place, narrow[: cold.images], threads, seconds / 4, cold=False)
+    narrow, wide = order[:half], order[half:]  # apart, or the second would find a warm cache
+    before = from_storage()
+    cold = _read(locate, narrow, threads, seconds / 2, cold=True)
+    after = from_storage()
+    cold_wide = _read(
+        locate, wide if len(wide) else narrow, _WIDE * threads, seconds / 4, cold=True
+    )
+    warm = _read(locate, narrow[: cold.images], threads, seconds / 4, cold=False)
     share = None
     if before is not None and after is not None:
         read = cold.bytes_per_second / cold.images_per_second * cold.images
@@ -66,25 +98,23 @@ def measure_storage(
     return storage, narrow[: cold.images]
 
 
-def _read(
-    place: Callable[[int], Place], order: Ids, threads: int, seconds: float, *, cold: bool
-) -> Reading:
-    """Read samples in order for some seconds, at least one batch; again where they run out."""
+def _read(locate: Locate, order: Ids, threads: int, seconds: float, *, cold: bool) -> Reading:
+    """Read samples in this order for some seconds, at least one batch; wrap around at the end."""
     end = time.perf_counter() + seconds
     images, size, spent, slowest = 0, 0, 0.0, 0.0
     pool = Threads(threads, "fastdata-read")
     files = Files()
     try:
         for start in itertools.cycle(range(0, len(order), _READS * threads)):
-            places = [place(sample) for sample in order[start:][: _READS * threads].tolist()]
-            if cold:
-                for one in places:
-                    files.forget(one)
+            ranges = [locate(sample) for sample in order[start:][: _READS * threads].tolist()]
+            if cold:  # batch by batch, as read-ahead may have cached what comes next
+                for one in ranges:
+                    files.evict(one)
             begin = time.perf_counter()
-            size += sum(pool.map(files.read, places, timeout=_DEADLINE))
+            size += sum(pool.map(files.read, ranges, timeout=_DEADLINE))
             now = time.perf_counter()
             images, spent, slowest = (
-                images + len(places),
+                images + len(ranges),
                 spent + now - begin,
                 max(slowest, now - begin),
             )
@@ -92,8 +122,8 @@ def _read(
                 break
     except TimeoutError as error:
         raise StalledError(
-            f"{os.fsdecode(places[0].path)}: {len(places)} samples were not read within "
-            f"{_DEADLINE:.0f} s; does the storage answer?"
+            f"{os.fsdecode(ranges[0].path)}: {len(ranges)} samples were not read within "
+            f"{_DEADLINE:.0f} s; check that the storage responds"
         ) from error
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
@@ -101,11 +131,106 @@ def _read(
     return Reading(threads, images, images / spent, size / spent, slowest)
 
 
-def _from_storage() -> int | None:
-    """Bytes that storage has given this process; proc_pid_io(5)."""
-    try:
-        text = Path("/proc/self/io").read_text()
-    except OSError:
-        return None
-    values = dict(line.split(": ") for line in text.splitlines())
-    return int(values["read_bytes"]) if "read_bytes" in values else None
+class _Folder(FolderSource):
+    """A folder whose files can be located."""
+
+    def file(self, sample: int) -> FileRange:
+        return FileRange(
+            self._listing.path(sample), 0, int(self._listing.sizes[sample]), alone=True
+        )
+
+
+def open_located(path: Path) -> tuple[AnySource, Locate]:
+    """Open a data set, with a function that locates its samples.
+
+    Raises:
+        NotADatasetError: There is no data set at ``path``.
+        CorruptError: It is damaged.
+    """
+    kind = source_class(path)
+    if kind is FolderSource:
+        folder = _Folder(path)
+        return folder, folder.file
+    source = kind(path)
+    assert not isinstance(source, FolderSource)
+    catalog = source.catalog
+    if isinstance(source, TarSource):
+        names = [os.fsencode(source.path / shard.name) for shard in source.manifest.shards]
+
+        def member(sample: int) -> FileRange:
+            row = catalog.rows([sample])[0]
+            return FileRange(names[row["shard"]], int(row["offset"]), int(row["length"]))
+
+        return source, member
+    file = open_file(source.path)
+
+    def value(sample: int) -> FileRange:
+        found = file.find(sample_key(sample))
+        if found is None:  # damaged, which shows when the loader reads it
+            return FileRange(os.fsencode(source.path), 0, 0)
+        return FileRange(os.fsencode(source.path), found.offset, found.size)
+
+    return source, value
+
+
+class Files:
+    """Reads ranges of files; files with many samples stay open, as in the loader."""
+
+    def __init__(self) -> None:
+        """Open no file yet."""
+        self._lock = threading.Lock()
+        self._open: dict[bytes, int] = {}
+
+    def read(self, where: FileRange) -> int:
+        """Read a range and return the number of bytes; safe in many threads.
+
+        Raises:
+            ShardError: The file cannot be read.
+        """
+        with self._opened(where) as descriptor:
+            return len(os.pread(descriptor, where.size, where.offset))
+
+    def evict(self, where: FileRange) -> None:
+        """Ask the kernel to drop a range, and a little around it, from its page cache.
+
+        It keeps dirty pages, and those that another program has mapped.
+
+        Raises:
+            ShardError: The file cannot be read.
+        """
+        start = where.offset // _ALIGNED * _ALIGNED
+        length = -(-(where.offset + where.size) // _ALIGNED) * _ALIGNED - start
+        with self._opened(where) as descriptor:
+            os.posix_fadvise(descriptor, start, length, os.POSIX_FADV_DONTNEED)
+
+    def close(self) -> None:
+        """Close all files."""
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+    @contextmanager
+    def _opened(self, where: FileRange) -> Iterator[int]:
+        """A descriptor, which stays open if the file holds more than this range."""
+        with self._lock:
+            opened = self._open.get(where.path)
+        descriptor = opened
+        try:
+            if descriptor is None:
+                descriptor = os.open(where.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            yield descriptor
+        except OSError as error:
+            raise ShardError(f"{os.fsdecode(where.path)}: cannot read: {error.strerror}") from error
+        finally:
+            if (
+                descriptor is not None
+                and descriptor != opened
+                and not self._keep_open(where, descriptor)
+            ):
+                os.close(descriptor)
+
+    def _keep_open(self, where: FileRange, descriptor: int) -> bool:
+        with self._lock:  # another thread may have opened the same file meanwhile
+            if where.alone or where.path in self._open or len(self._open) >= _MOST_OPEN:
+                return False
+            self._open[where.path] = descriptor
+            return True

@@ -1,4 +1,4 @@
-"""Pictures that weigh and decode like photographs, for benchmarks, the demo and tests.
+"""Generated images that compress and decode like photographs, for benchmarks, demo and tests.
 
 Scenes of overlapping textured shapes ("dead leaves") with the spectrum, edges and colours of
 natural images, stored with the sizes and JPEG settings of ImageNet. A class is a kind of shape
@@ -29,11 +29,11 @@ from fastdata.system.threads import Threads, check_count
 __all__ = ["MAX_CLASSES", "Photo", "class_names", "generate", "photo"]
 
 MAX_CLASSES = len(SHAPES) * len(TEXTURES)
-_MAX_SCALE = 4.0  # 5,200 pixels a side: larger ones would take gigabytes while painted
+_MAX_SCALE = 4.0  # 5,200 pixels a side; painting larger ones would need gigabytes
 
 
 class Photo(NamedTuple):
-    """One picture: its JPEG file, and the index of its class in ``class_names``."""
+    """One image: its JPEG file, and the index of its class in ``class_names``."""
 
     data: bytes
     label: int
@@ -45,19 +45,19 @@ def class_names(classes: int) -> tuple[str, ...]:
 
 
 def photo(index: int, *, classes: int = 10, seed: int = 0, scale: float = 1.0) -> Photo:
-    """Picture number ``index`` of the set that ``seed`` names; its label is index % classes.
+    """Generate image number ``index`` of a set; its label is index % classes.
 
     Args:
-        index: From 0 upwards.
+        index: From 0.
         classes: From 1 to 100.
-        seed: Any integer; sets of different seeds have nothing in common.
-        scale: Factor on width and height, over 0 and at most 4; 1 = the sizes of ImageNet.
+        seed: Random seed of the set.
+        scale: Factor on width and height, above 0 and at most 4; 1 is the sizes of ImageNet.
 
     Raises:
-        OptionError: If an argument is out of range.
+        OptionError: An argument is out of range.
     """
     if index < 0:
-        raise OptionError(f"index must be 0 or more, found {index}")
+        raise OptionError(f"index must be 0 or more, not {index}")
     looks = _looks(classes)
     dice = Dice(rng.key("photo", seed, index))
     shot = camera.aim(dice, _checked_scale(scale))
@@ -76,27 +76,27 @@ def generate(
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Write ``images`` pictures as root/<class name>/<index>.jpg, classes in turn.
+    """Write images as root/<class name>/<index>.jpg, classes in turn.
 
     Args:
-        root: Folder to make; it may exist if it is empty.
-        images: At least one for each class.
+        root: A new or empty folder.
+        images: Number of images, at least one for each class.
         classes: From 1 to 100.
-        seed: Any integer; sets of different seeds have nothing in common.
-        scale: Factor on width and height, over 0 and at most 4; 1 = the sizes of ImageNet.
-        workers: Threads; by default as many as there are cores. The files do not depend on it.
+        seed: Random seed of the set.
+        scale: Factor on width and height, above 0 and at most 4; 1 is the sizes of ImageNet.
+        workers: Threads; None is one per core. The files do not depend on it.
         progress: Called after each file with (files written, images), from one thread at a time.
 
     Raises:
-        OptionError: If an argument is out of range.
-        DestinationError: If ``root`` is a file, or a folder that holds anything.
+        OptionError: An argument is out of range.
+        DestinationError: ``root`` is a file, or a folder that is not empty.
     """
     root = Path(root)
     names = class_names(classes)
     _checked_scale(scale)
     threads = resources.cpu_count() if workers is None else workers
     if images < classes:
-        raise OptionError(f"images must be at least one for each class ({classes}), found {images}")
+        raise OptionError(f"images must be {classes} or more, one for each class, not {images}")
     check_count("workers", threads)
     _make_folders(root, names)
 
@@ -111,10 +111,10 @@ def generate(
 def _looks(classes: int) -> list[tuple[str, Look]]:
     """Name and look of each class, sorted by name.
 
-    The first ten classes share neither shape nor texture; then shapes return with another one.
+    The first ten classes share neither shape nor texture; later ones are new combinations.
     """
     if not 1 <= classes <= MAX_CLASSES:
-        raise OptionError(f"classes must be from 1 to {MAX_CLASSES}, found {classes}")
+        raise OptionError(f"classes must be from 1 to {MAX_CLASSES}, not {classes}")
     looks = []
     for number in range(classes):
         shape = number % len(SHAPES)
@@ -127,13 +127,13 @@ def _looks(classes: int) -> list[tuple[str, Look]]:
 
 def _checked_scale(scale: float) -> float:
     if not 0 < scale <= _MAX_SCALE:
-        raise OptionError(f"scale must be over 0 and at most {_MAX_SCALE:g}, found {scale}")
+        raise OptionError(f"scale must be above 0 and at most {_MAX_SCALE:g}, not {scale}")
     return scale
 
 
 def _make_folders(root: Path, names: tuple[str, ...]) -> None:
     if root.exists() and (not root.is_dir() or any(root.iterdir())):
-        raise DestinationError(f"{root}: photos need a new or an empty folder; name another one")
+        raise DestinationError(f"{root}: photos need a new or an empty folder; choose another one")
     for name in names:
         (root / name).mkdir(parents=True, exist_ok=True)
 
@@ -145,7 +145,7 @@ def _share_out(
     threads: int,
     progress: Callable[[int, int], None] | None,
 ) -> None:
-    """Call ``write`` for each index on threads; the first failure stops all and is raised."""
+    """Call ``write`` for each index in threads; the first error stops all and is raised."""
     stop = threading.Event()
     lock = threading.Lock()
     done = 0

@@ -33,7 +33,7 @@ BY_TONE = (
 
 CORNERS = 48  # points of an outline
 TILE = 256  # side of a texture; a power of two, so that coordinates wrap with a mask
-LITTER = 512  # side of the litter, likewise
+LITTER = 512  # side of the litter, a power of two too
 _LEAVES = 24_000  # cover five sixths of the litter
 _FINE_BITS = 4  # of the coordinates that OpenCV draws
 

@@ -69,7 +69,7 @@ def _light(dice: Dice, unit: float) -> layer.Light:
 
 
 def _hues(tones: F64) -> F64:
-    """Angles of tones; what lies past an end of the scale is folded back."""
+    """Angles of tones; tones beyond an end of the scale are folded back."""
     folded = 1 - np.abs(1 - np.abs(tones))
     steps = np.linspace(0, 1, len(_NATURAL))
     return np.asarray(np.interp(folded, steps, _NATURAL), np.float64)

@@ -1,4 +1,4 @@
-"""HTML reports that are one file each: no script, nothing fetched, pictures inside."""
+"""HTML reports in one file each: images embedded, no scripts, nothing fetched."""
 
 from fastdata.report.charts import bar_chart, line_chart, rounds_chart
 from fastdata.report.page import (

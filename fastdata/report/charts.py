@@ -1,4 +1,4 @@
-"""Charts as inline SVG that takes its colours from the page, in light and in dark."""
+"""Charts as inline SVG with the colours of the page, light or dark."""
 
 import io
 import re
@@ -8,7 +8,7 @@ from typing import Any
 
 from fastdata.errors import MissingExtraError
 
-# matplotlib draws in these, and the SVG gets the page's colours in their place.
+# Placeholders: matplotlib draws in these, and the SVG gets the page's colours instead.
 _INK, _GRID, _ONE, _TWO = "#010203", "#020304", "#030405", "#040506"
 _COLOURS = {_INK: "currentColor", _GRID: "var(--line)", _ONE: "var(--one)", _TWO: "var(--two)"}
 _SERIES = (_ONE, _TWO)
@@ -46,9 +46,9 @@ def line_chart(
 
     Args:
         series: Values by name.
-        x_label: What is counted along the horizontal axis.
-        percent: The values are shares from 0 to 1.
-        guide: Name and height of a dashed line to compare with.
+        x_label: Label of the horizontal axis.
+        percent: Whether values are shares from 0 to 1, to be shown in percent.
+        guide: Name and height of a dashed line for comparison.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -93,7 +93,7 @@ def rounds_chart(pairs: Sequence[tuple[float, float]], *, names: tuple[str, str]
 
     Args:
         pairs: The two measurements of each round.
-        names: What they are.
+        names: Their names.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -113,10 +113,12 @@ def rounds_chart(pairs: Sequence[tuple[float, float]], *, names: tuple[str, str]
 
 
 def _svg(draw: Callable[[Any], None]) -> str:
-    """A figure with one pair of axes, drawn on by ``draw``."""
+    """SVG of a figure with one pair of axes, on which ``draw`` draws."""
     try:
         import matplotlib as mpl
-        from matplotlib.figure import Figure  # not pyplot: it keeps figures and picks a window
+        from matplotlib.figure import (
+            Figure,  # pyplot would keep figures and choose a window toolkit
+        )
     except ImportError as error:
         raise MissingExtraError(
             "charts need matplotlib; install it with: pip install 'fastdata[train]'"
@@ -130,7 +132,7 @@ def _svg(draw: Callable[[Any], None]) -> str:
 
 
 def _count_along_x(axes: Any, count: int, label: str) -> None:
-    """Whole numbers along x, lines across, and the names of the series above."""
+    """Whole numbers along x, horizontal lines, and the legend on top."""
     axes.set_xlabel(label)
     axes.set_xlim(0.7, count + 0.3)
     axes.set_xticks(range(1, count + 1, -(-count // 10)))
@@ -142,11 +144,11 @@ def _count_along_x(axes: Any, count: int, label: str) -> None:
 
 
 def _inline(svg: str) -> str:
-    """An SVG file as an element of a page: the page's colours and font, names of its own."""
+    """An SVG file as an element of a page: with its colours and font, and with unique ids."""
     prefix = f"c{zlib.crc32(svg.encode()):08x}-"  # ids of the charts on a page must differ
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg)  # HTML knows the name spaces
+    svg = re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg)  # HTML needs no namespaces
     svg = re.sub(r"font(-family)?: [^;\"]*'[^;\"]*; ", "", svg)
     for drawn, shown in _COLOURS.items():
         svg = svg.replace(drawn, shown)

@@ -1,4 +1,4 @@
-"""Text of any script for pictures: which installed fonts have its characters."""
+"""Text of any script in images: which installed fonts have its characters."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -13,7 +13,7 @@ class Fonts(NamedTuple):
     """Fonts for some text.
 
     Attributes:
-        families: Names of families; a character is taken from the first one that has it.
+        families: Font families, in the order in which a character is looked up.
         missing: Characters that no installed font has.
     """
 
@@ -21,7 +21,7 @@ class Fonts(NamedTuple):
     missing: frozenset[str]
 
     def shown(self, text: str) -> str:
-        r"""The text, with whatever cannot be shown spelled out as ``\x..`` or ``\u....``."""
+        r"""The text, with characters that cannot be shown as ``\x..`` or ``\u....``."""
         return "".join(
             c.encode("unicode_escape").decode("ascii")
             if c in self.missing or not c.isprintable()
@@ -31,7 +31,7 @@ class Fonts(NamedTuple):
 
 
 def fonts_for(texts: Iterable[str]) -> Fonts:
-    """Find fonts among those of matplotlib and of the system.
+    """Find fonts for these texts among those of matplotlib and of the system.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -47,10 +47,10 @@ def fonts_for(texts: Iterable[str]) -> Fonts:
     for font in sorted(fontManager.ttflist, key=lambda font: (font.name != _FIRST, font.name)):
         if families and not missing:
             break
-        # Its glyphs are boxes with numbers in them, for every character there is.
+        # Last Resort has a box with a number in it for every character of Unicode.
         if font.style != "normal" or font.weight != 400 or font.name.startswith("Last Resort"):
             continue
-        with suppress(RuntimeError, OSError):  # a damaged font is none
+        with suppress(RuntimeError, OSError):  # a damaged font is skipped
             has = {chr(code) for code in get_font(font.fname).get_charmap()}
             if not families or missing & has:
                 families.append(font.name)

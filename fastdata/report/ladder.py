@@ -1,4 +1,4 @@
-"""The report of a ladder."""
+"""The HTML report of a ladder."""
 
 from fastdata.bench.render import ladder_columns, notes, percent
 from fastdata.bench.results import Figures, LadderReport, RungResult
@@ -7,22 +7,22 @@ from fastdata.report.page import Section, Tile, facts, figure, page, row, table
 
 
 def ladder_page(report: LadderReport) -> str:
-    """HTML document: headline figures, charts, every rung, and the machine.
+    """HTML document with headline figures, charts, every rung, and the machine.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
     text = (
         f"{report.model} trained on {report.samples:,} images of {report.classes} classes at "
-        f"{report.size} pixels on {report.device}, in ever better ways: each rung adds one thing "
-        "to the one above it in the table."
+        f"{report.size} pixels on {report.device}, from a plain loop to the full step: each rung "
+        "adds one thing to the rung above it in the table."
     )
     sections = [_speeds(report), _rungs(report), _machine(report)]
     return page("fastdata bench ladder", text, _tiles(_measured(report)), sections)
 
 
 def _measured(report: LadderReport) -> list[tuple[RungResult, Figures]]:
-    """The rungs that have figures."""
+    """The rungs with figures."""
     return [(item, item.figures) for item in report.rungs if item.figures is not None]
 
 
@@ -51,9 +51,9 @@ def _speeds(report: LadderReport) -> Section:
     if len(known) == len(busy):
         shares["GPU busy"] = known
     text = (
-        "Images a second with loading, and what share of the speed without it that is: the same "
-        "step on one batch that stays on the device. A faster step raises the ceiling, so that the "
-        "share may fall where the speed rises."
+        "Images a second with loading, and their share of the speed without it, which is that of "
+        "the same step on one batch that stays on the device. A faster step raises this ceiling, "
+        "so the share can fall while the speed rises."
     )
     charts = row(
         figure("Images/s by rung", bar_chart(speeds, x_label="images/s")),
@@ -66,9 +66,9 @@ def _rungs(report: LadderReport) -> Section:
     columns = ladder_columns(report)
     columns["adds"] = [item.rung.adds for item, _ in _measured(report)]
     text = (
-        "Milliseconds are the median and the quartiles of the times between the ends of two steps; "
-        "images/s count all of the time, also waits that come in bursts. The shares of the GPU and "
-        "the cores are those of the time in which they were busy. " + "; ".join(notes(report))
+        "Milliseconds are the median and the quartiles of the time between the ends of two steps; "
+        "images/s count all of the time, including waits in bursts. Shares of the GPU and the "
+        "cores are shares of the time in which they were busy. " + "; ".join(notes(report))
     )
     rows = zip(*columns.values(), strict=True)
     return Section("Rungs", f"{text}.", table(list(columns), rows))
@@ -83,4 +83,4 @@ def _machine(report: LadderReport) -> Section:
     ]
     pairs["warm-up"] = ", ".join(warmups)
     pairs["files"] = "in memory" if report.in_memory else "read from storage"
-    return Section("Machine", "Everything above depends on it.", facts(pairs))
+    return Section("Machine", "All figures above depend on it.", facts(pairs))

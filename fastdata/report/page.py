@@ -1,7 +1,7 @@
 """Pieces of a report as HTML, and the page around them.
 
-Functions whose result is called HTML take plain text and escape it; only what they return may be
-put into a :class:`Section`.
+Functions that return HTML take plain text and escape it; the body of a :class:`Section` must come
+from them.
 """
 
 import base64
@@ -19,7 +19,7 @@ from fastdata.system.files import write_atomically
 
 _JPEG_QUALITY = 90
 
-# No script, no font, no picture from elsewhere: the browser enforces what the file promises.
+# Makes the browser enforce that there are no scripts, and no fonts or images from elsewhere.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
@@ -40,11 +40,10 @@ class Section(NamedTuple):
 
 
 def escape(text: object) -> str:
-    r"""Text as HTML, with whatever cannot be shown spelled out.
+    r"""Text as HTML, with characters that cannot be shown as ``\x..`` or ``\u....``.
 
-    File names may hold control characters, bytes that are no UTF-8 (lone surrogates in Python)
-    and marks that turn the direction of writing around; all of these appear as ``\x..`` or
-    ``\u....``.
+    File names may contain control characters, bytes that are not UTF-8 (lone surrogates in Python)
+    and direction marks, which would rearrange the text around them.
     """
     shown = (
         c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in str(text)
@@ -53,7 +52,7 @@ def escape(text: object) -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str = "") -> str:
-    """HTML table; cells that begin with a digit are set flush right."""
+    """HTML table; cells that begin with a digit are right-aligned."""
     head = "".join(f"<th scope=col>{escape(cell)}</th>" for cell in header)
     body = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows)
     title = f"<caption>{escape(caption)}</caption>" if caption else ""
@@ -75,19 +74,19 @@ def figure(caption: str, svg: str) -> str:
 
 
 def row(*parts: str) -> str:
-    """HTML parts side by side, as far as there is room."""
+    """HTML parts side by side, wrapped on narrow screens."""
     return f"<div class=row>{''.join(f'<div>{part}</div>' for part in parts)}</div>"
 
 
 def contact_sheet(
     images: npt.NDArray[np.uint8], captions: Sequence[tuple[str, str]], *, side: int = 128
 ) -> str:
-    """HTML grid of pictures with a class name and a key below each.
+    """HTML grid of images, each with a class name and a key below.
 
     Args:
         images: (N, H, W, 3) RGB.
         captions: N pairs of (class name, key).
-        side: Width of a picture on the page in CSS pixels.
+        side: Width of an image on the page, in CSS pixels.
     """
     cards = (_card(image, *caption) for image, caption in zip(images, captions, strict=True))
     return f'<div class=sheet style="--side: {side}px">{"".join(cards)}</div>'
@@ -98,9 +97,9 @@ def page(title: str, text: str, tiles: Iterable[Tile], sections: Iterable[Sectio
 
     Args:
         title: Heading.
-        text: What the report is about, in a sentence or two.
+        text: Introduction, a sentence or two.
         tiles: Headline figures.
-        sections: The rest.
+        sections: The body.
     """
     top = "".join(
         f"<div class=tile><b>{escape(t.value)}</b><span>{escape(t.label)}</span>"
@@ -123,7 +122,7 @@ def page(title: str, text: str, tiles: Iterable[Tile], sections: Iterable[Sectio
 
 
 def write_page(path: Path, document: str) -> None:
-    """Write a document so that ``path`` is the old file or the whole new one."""
+    """Write a document atomically."""
     write_atomically(path, document.encode())
 
 
@@ -141,7 +140,7 @@ def _card(image: npt.NDArray[np.uint8], name: str, key: str) -> str:
 
 
 def _data_uri(image: npt.NDArray[np.uint8]) -> str:
-    """(H, W, 3) RGB as a JPEG inside a URI."""
+    """(H, W, 3) RGB as a JPEG in a data URI."""
     done, data = cv2.imencode(".jpg", image[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY])
     if not done:
         raise ValueError(f"OpenCV cannot encode an image of shape {image.shape} as JPEG")

@@ -1,4 +1,4 @@
-"""A contact sheet: what is in a data set, to look at; ``fastdata show PATH -o sheet.png``."""
+"""A contact sheet of a data set: ``fastdata show PATH -o sheet.png``."""
 
 import os
 from collections.abc import Callable
@@ -26,7 +26,7 @@ _DPI = 100
 _CAPTION, _TITLE = 7.5, 11  # points
 _INK, _MUTED = "#1c1f23", "#666d76"
 _PAGE = 255  # white
-_MOST_PIXELS = 60_000  # a side of the sheet: JPEG and the drawing library end at 65,535
+_MOST_PIXELS = 60_000  # per side; the limit of JPEG and of matplotlib is 65,535
 _QUALITY = 92
 _ENDINGS = {".png": [], ".jpg": [cv2.IMWRITE_JPEG_QUALITY, _QUALITY]}
 _ENDINGS[".jpeg"] = _ENDINGS[".jpg"]
@@ -34,15 +34,15 @@ _ENDINGS[".jpeg"] = _ENDINGS[".jpg"]
 
 @dataclass(frozen=True)
 class Sheet:
-    """What was drawn.
+    """A contact sheet that was written.
 
     Attributes:
-        path: The picture.
-        images: How many are on it.
+        path: The file.
+        images: Number of images on it.
         samples: Samples in the data set.
-        classes: Classes that are on it.
-        width: Of the picture in pixels.
-        height: Likewise.
+        classes: Number of classes on it.
+        width: Width in pixels.
+        height: Height in pixels.
         unreadable: Keys of the images that could not be decoded; their tiles say so.
     """
 
@@ -56,7 +56,7 @@ class Sheet:
 
 
 class _Grid(NamedTuple):
-    """Where everything is on the sheet, in pixels from its top left."""
+    """Layout of the sheet, in pixels from its top left."""
 
     columns: int
     images: int
@@ -83,33 +83,33 @@ def sheet(
     crops: Crop | None = None,
     seed: int = 0,
 ) -> Sheet:
-    """Draw some images of a data set, each whole, with its class and key below it.
+    """Draw random images of a data set, uncropped, each with its class and key below.
 
-    Every class has as many as the others, as far as it has that many; which ones are drawn at
-    random. Pixels are shown as training sees them: as stored, EXIF orientation not applied.
+    Classes get equal numbers of images, unless some have too few. Pixels are shown as training sees
+    them: as stored, without applying EXIF orientation.
 
     Args:
         path: Folder of tar shards, ``.lmdb`` file, or folder of images.
-        out: Where to write; ``.png``, ``.jpg`` or ``.jpeg``.
-        count: Most images.
-        columns: Images side by side.
-        crops: The crop of training: what it cuts out of each image in the first epoch with
-            ``seed`` is framed, the rest dimmed.
-        seed: Which images, and which crops.
+        out: File to write; ``.png``, ``.jpg`` or ``.jpeg``.
+        count: Maximum number of images.
+        columns: Images per row.
+        crops: Training's crop: the region that it takes of each image in the first epoch with
+            ``seed`` is framed, the rest dimmed. None draws no frames.
+        seed: Random seed for choosing images, and for the crops.
 
     Raises:
-        NotADatasetError: ``path`` holds no data set.
+        NotADatasetError: There is no data set at ``path``.
         CorruptError: It is damaged.
-        OptionError: An argument is out of range, or ``out`` has another ending.
+        OptionError: An argument is out of range, or ``out`` has another suffix.
         DestinationError: ``out`` cannot be written.
         MissingExtraError: matplotlib is not installed.
     """
     where = Path(out)
     ending = where.suffix.lower()
     if ending not in _ENDINGS:
-        raise OptionError(f"{out}: a sheet is .png, .jpg or .jpeg")
+        raise OptionError(f"{out}: a contact sheet must be a .png, .jpg or .jpeg file")
     if count < 1 or columns < 1:
-        raise OptionError(f"count and columns must be 1 or more, found {count} and {columns}")
+        raise OptionError(f"count and columns must be 1 or more, not {count} and {columns}")
     source = open_source(path)
     try:
         ids = choose(source.labels(), count, seed)
@@ -117,7 +117,7 @@ def sheet(
         if max(grid.width, grid.height) > _MOST_PIXELS:
             raise OptionError(
                 f"{len(ids)} images in {grid.columns} columns make {grid.width} x {grid.height} "
-                f"pixels, the most is {_MOST_PIXELS}; choose another count or more columns"
+                f"pixels, but {_MOST_PIXELS} is the limit; use fewer images or more columns"
             )
         keys = source.keys(ids)
         labels = source.rows(ids)["label"].tolist()
@@ -143,18 +143,18 @@ def sheet(
     try:
         write_atomically(where, data.tobytes())
     except OSError as error:
-        raise DestinationError(f"{out}: cannot be written: {error.strerror or error}") from error
+        raise DestinationError(f"{out} cannot be written: {error.strerror or error}") from error
     shown = len(set(labels) - {-1})
     return Sheet(where, len(ids), len(source), shown, grid.width, grid.height, tuple(unreadable))
 
 
 def choose(labels: npt.NDArray[np.int32], count: int, seed: int) -> npt.NDArray[np.int64]:
-    """Samples for a sheet: round after round one at random of each class, then sorted by class.
+    """Choose samples round by round, a random one of each class, then sort them by class.
 
     Args:
-        labels: (n,) of all samples; -1 counts as a class.
-        count: Most samples.
-        seed: Of the choice.
+        labels: (n,) labels of all samples; -1 counts as a class.
+        count: Maximum number of samples.
+        seed: Random seed of the choice.
 
     Returns:
         (min(n, count),) ids.
@@ -165,14 +165,14 @@ def choose(labels: npt.NDArray[np.int32], count: int, seed: int) -> npt.NDArray[
     starts = np.searchsorted(labels[by_class], labels[by_class])
     rounds = np.empty_like(ids)
     rounds[by_class] = ids - starts
-    # Where a round has more classes than there is room for, chance says which ones come.
+    # If the last round does not have room for all classes, choose among them at random.
     turns = rng.bits(rng.key("sheet classes", seed), labels.astype(np.int64))
     chosen = np.lexsort((turns, rounds))[:count]
     return np.asarray(chosen[np.lexsort((rounds[chosen], labels[chosen]))], np.int64)
 
 
 def _caption(source: AnySource, label: int, key: str) -> tuple[str, str]:
-    """Class, and what of the key does not repeat it."""
+    """Class, and the key without the class's folder."""
     if label < 0:
         return "", key
     name = source.classes[label] if label < len(source.classes) else f"label {label}"
@@ -182,7 +182,7 @@ def _caption(source: AnySource, label: int, key: str) -> tuple[str, str]:
 def _with_text(
     canvas: Pixels, title: str, texts: list[tuple[str, str]], grid: _Grid, fonts: Fonts
 ) -> Pixels:
-    """The canvas with the title and the captions on it."""
+    """The canvas with title and captions drawn on it."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.font_manager import FontProperties
@@ -218,10 +218,10 @@ def _with_text(
 
 
 def shortened(text: str, fits: Callable[[str], bool]) -> str:
-    """The text, or as much of its beginning and end as fits around an ellipsis."""
+    """The text, with an ellipsis in its middle if it does not fit."""
     if fits(text):
         return text
-    low, high = 0, len(text) - 1  # characters that are kept: low fit, high do not
+    low, high = 0, len(text) - 1  # numbers of characters: low fit, high do not
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(_without_middle(text, middle)) else (low, middle)

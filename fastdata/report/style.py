@@ -1,4 +1,4 @@
-"""The style sheet of reports, and the colours that charts share with it."""
+"""The style sheet of reports, with the colours of charts."""
 
 CSS = """
 :root {

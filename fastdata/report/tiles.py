@@ -1,4 +1,4 @@
-"""The tiles of a contact sheet: an image made small, and the crop of training on it."""
+"""The tiles of a contact sheet: a thumbnail, with the frame of a training crop."""
 
 import cv2
 import numpy as np
@@ -11,11 +11,11 @@ Pixels = npt.NDArray[np.uint8]
 SIDE = 160  # pixels
 
 _GROUND, _FRAME = (236, 237, 239), (240, 120, 20)  # RGB
-_DIMMED = 0.45  # brightness of what a crop leaves out
+_DIMMED = 0.45  # brightness outside of the crop
 
 
 def tile(image: Pixels, sample: int, crops: Crop | None, seed: int) -> Pixels:
-    """(SIDE, SIDE, 3) RGB: the whole image, as large as fits, in the middle."""
+    """(SIDE, SIDE, 3) RGB: the whole image, scaled to fit and centred."""
     height, width = image.shape[:2]
     scale = SIDE / max(width, height)
     size = max(1, round(width * scale)), max(1, round(height * scale))
@@ -39,13 +39,13 @@ def tile(image: Pixels, sample: int, crops: Crop | None, seed: int) -> Pixels:
 def cropped(
     crops: Crop, size: tuple[int, int], sample: int, seed: int
 ) -> tuple[float, float, float, float]:
-    """What training cuts out of an image in its first epoch.
+    """The region of an image that training sees in the first epoch.
 
     Args:
-        crops: The crop of training.
+        crops: Training's crop.
         size: Width and height of the image in pixels.
-        sample: Its id.
-        seed: That of the loader.
+        sample: Sample id.
+        seed: The loader's seed.
 
     Returns:
         Left, top, right and bottom edge as shares of the image's width and height, from 0 to 1.

@@ -1,4 +1,4 @@
-"""Parts of a report that show a training run."""
+"""The parts of an HTML report about a training run."""
 
 from dataclasses import asdict
 
@@ -13,12 +13,12 @@ def training_tiles(report: TrainReport) -> list[Tile]:
     tiles = [
         Tile(
             f"{accuracy(report.epochs[-1]):.1%}",
-            accuracy_name(report).replace("_", " "),
-            f"epoch {len(report.epochs)}; guessing gives {1 / report.classes:.0%}",
+            accuracy_name(report),
+            f"epoch {len(report.epochs)}; chance is {1 / report.classes:.0%}",
         ),
         Tile(
             f"{report.images_per_second:,.0f}",
-            "images/s in training",
+            "images/s training",
             f"{report.model} at {report.recipe.size} px, {report.device}",
         ),
     ]
@@ -29,7 +29,7 @@ def training_tiles(report: TrainReport) -> list[Tile]:
 
 
 def training_sections(report: TrainReport) -> list[Section]:
-    """Sections on training, the ceiling where it was measured, and the machine.
+    """Sections on training, the ceiling if it was measured, and the machine.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -37,7 +37,7 @@ def training_sections(report: TrainReport) -> list[Section]:
     sections = [_training(report)]
     if report.ceiling is not None:
         sections.append(_ceiling(report.ceiling, on_cpu=report.device.startswith("cpu")))
-    sections.append(Section("Machine", "Everything above depends on it.", _machine(report)))
+    sections.append(Section("Machine", "All figures above depend on it.", _machine(report)))
     return sections
 
 
@@ -57,8 +57,8 @@ def _training(report: TrainReport) -> Section:
     text = (
         f"{report.model} ({report.parameters / 1e6:.1f} M parameters) from scratch on "
         f"{report.samples:,} images of {report.classes} classes at {report.recipe.size} pixels, "
-        f"{report.recipe.batch_size} at once. Train accuracy counts augmented crops while the "
-        "weights change; val accuracy counts every validation image once, after the epoch."
+        f"in batches of {report.recipe.batch_size}. Train accuracy counts augmented crops while "
+        "the weights change; val accuracy counts every validation image once, after the epoch."
     )
     return Section("Training", text, _curves(report) + table(header, rows))
 
@@ -68,21 +68,20 @@ def _curves(report: TrainReport) -> str:
     held_out = [e.val_accuracy for e in report.epochs if e.val_accuracy is not None]
     if held_out:
         accuracies = {"validation": held_out, **accuracies}
-    guessing = ("guessing", 1 / report.classes)
+    chance = ("chance", 1 / report.classes)
     loss = {"loss": [e.loss for e in report.epochs]}
-    first = line_chart(accuracies, x_label="epoch", percent=True, guide=guessing)
+    first = line_chart(accuracies, x_label="epoch", percent=True, guide=chance)
     second = line_chart(loss, x_label="epoch")
     return row(figure("Accuracy by epoch", first), figure("Mean loss of each epoch", second))
 
 
 def _ceiling(ceiling: Ceiling, *, on_cpu: bool) -> Section:
     text = (
-        "The same steps on the loader's batches and on one batch that stays on the device, in "
-        "turn. The share is the median of the rounds' ratios: 100 % means that loading costs "
-        "the step nothing."
+        "The same steps on the loader's batches and on one batch that stays on the device, by "
+        "turns. The share is the median of the rounds' ratios; at 100 % loading costs nothing."
     )
     if on_cpu:
-        text += " On a CPU the two share the cores, so that decoding always costs something."
+        text += " On a CPU, both share the cores, so that loading always costs something."
     pairs = [(r.real, r.resident) for r in ceiling.rounds]
     chart = rounds_chart(pairs, names=("real data", "resident batch"))
     rows = [
@@ -117,7 +116,7 @@ def _machine(report: TrainReport) -> str:
 
 
 def _switch(value: object) -> object:
-    """A switch as people say it."""
+    """A switch in plain words."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return "not set" if value is None else value

@@ -1,7 +1,7 @@
 """The reference training run and its figures."""
 
-from fastdata.train.progress import Progress
-from fastdata.train.recipe import Recipe
+from fastdata.train.loop import Progress
+from fastdata.train.recipe import Recipe, Setup
 from fastdata.train.results import Ceiling, EpochResult, Round, TrainReport
 from fastdata.train.run import train
 from fastdata.train.step import TrainStep
@@ -12,6 +12,7 @@ __all__ = [
     "Progress",
     "Recipe",
     "Round",
+    "Setup",
     "TrainReport",
     "TrainStep",
     "train",

@@ -19,8 +19,8 @@ from fastdata.train.results import Ceiling, Round
 from fastdata.train.step import TrainStep
 
 ROUNDS = 5
-# Untimed steps: the three batches that a loader got ready meanwhile, and as many again, which come
-# at its own pace. Where loading is what limits, a clock that starts with ready batches flatters it.
+# Untimed steps: on the three batches that a loader prepared in the meantime, and three more at its
+# own pace. Where loading is the bottleneck, timing batches that were ready would flatter it.
 _LEAD_IN = 6
 
 Pair = tuple[torch.Tensor, torch.Tensor]
@@ -37,49 +37,50 @@ def measure_ceiling(
     progress: Callable[[int], None] = lambda _: None,
     clock: Clock = time,
 ) -> Ceiling:
-    """Measure real and resident speed in turn; the training state is as before afterwards.
+    """Measure real and resident speed in turns, then restore the training state.
 
     Each round makes the same steps on batches from the loader and on one batch that stays on the
     device. With ``spinning`` it makes them a third time: on the resident batch, while another
-    thread takes a batch from the loader for each step and throws it away. That costs all that
-    loading costs, except waiting for it. Who goes first changes from round to round, and all begin
-    with untimed steps where steps are short, so that none profits from batches that the loader
-    got ready in another, nor pays for its getting ready.
+    thread takes a batch from the loader for each step and discards it. That costs all that
+    loading costs, except waiting for it. The order changes from round to round, and where steps are
+    short each run starts with untimed ones, so that none profits from batches that the loader
+    prepared during another.
 
-    Ranks that train together measure together: equally many steps, and their speeds are added up.
+    Ranks measure together: equally many steps, and their speeds are added up.
 
     Args:
-        step: Step of a model that is warm already.
-        loader: Training batches; it is read again and again.
+        step: Step of a model that is warmed up.
+        loader: Training batches; it is iterated endlessly.
         seconds: Time to spend, roughly. Slow steps may need more: each run has one at least.
-        rounds: How many rounds.
+        rounds: Number of rounds.
         spinning: Measure with the loader spinning, too.
-        beside: Entered for the timed steps on real data alone; what it measures is not diluted by
-            the others, in which the device is always busy.
+        beside: Entered during the timed steps on real data only, to measure the device there.
         progress: Called after each round with the number done.
         clock: What tells the time; steps on CUDA are waited for before it is read.
     """
     with closing(_endless(loader)) as batches, step.preserved():
+        # Cloned: the batch itself would keep one of the loader's buffers.
         first = next(batches)
-        kept = first.images.clone(), first.labels.clone()
-        resident = _Feed(itertools.repeat(kept), clock)
+        fixed = first.images.clone(), first.labels.clone()
+        resident = _Feed(itertools.repeat(fixed), clock)
         real = _Feed(((batch.images, batch.labels) for batch in batches), clock)
 
         def spin(lead_in: int, steps: int) -> _Run:
             with _spinning(batches, step.device) as take:
-                return _run(step, _Feed(_beside(kept, take), clock), lead_in, steps)
+                return _run(step, _Feed(_taking(fixed, take), clock), lead_in, steps)
 
         runs: list[Callable[[int, int], _Run]]
         runs = [partial(_run, step, real, beside=beside), partial(_run, step, resident)]
         if spinning:
             runs.append(spin)
         step.module.train()
-        tried = sum(run(1, 2).seconds / 2 for run in runs)  # a step of each
-        each = _on_all_ranks(tried, step.device) / ranks.count()
+        # Ranks must make equally many steps, or one would wait for another in vain.
+        tried = sum(run(1, 2).seconds / 2 for run in runs)  # one step of each kind
+        each = _on_all_ranks(tried, step.device) / ranks.world_size()
         lead_in, steps = _plan(seconds / rounds / each)
         done: list[list[_Run]] = []
         for number in range(rounds):
-            order = [(number + place) % len(runs) for place in range(len(runs))]
+            order = [(number + turn) % len(runs) for turn in range(len(runs))]
             found = {which: runs[which](lead_in, steps) for which in order}
             done.append([found[which] for which in range(len(runs))])
             progress(number + 1)
@@ -111,13 +112,13 @@ class _Run(NamedTuple):
 
     images: int
     seconds: float
-    next_seconds: float  # of these, how long getting batches took
-    thread_seconds: float  # of those, how long this thread computed
-    device_wait: float | None  # seconds in which the device had no batch to work on; CUDA alone
+    next_seconds: float  # of these, inside the loader's next()
+    thread_seconds: float  # CPU time of this thread in there
+    device_wait: float | None  # seconds in which the device had no batch to work on; CUDA only
 
 
 class _Feed:
-    """Batches for steps, and the time that getting them takes the thread that makes the steps."""
+    """Batches for steps; measures what getting them costs the thread that makes the steps."""
 
     def __init__(self, pairs: Iterator[Pair], clock: Clock) -> None:
         self._pairs = pairs
@@ -164,10 +165,10 @@ def _run(
 
 
 class _Gaps:
-    """How long a CUDA device has nothing to do between a step's end and the next batch.
+    """Time in which a CUDA device is idle between a step's end and the next batch.
 
-    Measured by events in the stream of the steps, so it is the device's own wait, whatever the host
-    does meanwhile. The batch's normalisation lies within: it is some ten microseconds.
+    Events in the stream of the steps measure the device's own wait, whatever the host does in the
+    meantime. It includes the batch's normalisation, some ten microseconds.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -175,12 +176,12 @@ class _Gaps:
         self._events: list[torch.cuda.Event] = []
 
     def batch_is_there(self) -> None:
-        """The stream has all that makes the next batch."""
+        """Call when the next batch was queued in the stream."""
         if self._events:  # the first batch follows no step
             self._mark()
 
     def step_is_over(self) -> None:
-        """The stream has all of a step."""
+        """Call when a step was queued in the stream."""
         self._mark()
 
     def _mark(self) -> None:
@@ -189,21 +190,21 @@ class _Gaps:
         self._events.append(event)
 
     def seconds(self) -> float:
-        """Sum of the gaps; the device must have got to the last mark."""
+        """Sum of the gaps; the device must have reached the last event."""
         ends, begins = self._events[0::2], self._events[1::2]
         pairs = zip(ends, begins, strict=False)  # no batch follows the last step
         return float(sum(end.elapsed_time(begin) for end, begin in pairs)) / 1000
 
 
 def _plan(affordable: float) -> tuple[int, int]:
-    """Untimed and timed steps of a run that may make ``affordable`` steps."""
+    """Untimed and timed steps of a run with ``affordable`` steps in all."""
     lead_in = min(_LEAD_IN, int(affordable / 4))
     return lead_in, max(1, int(affordable) - lead_in)
 
 
 def _on_all_ranks(value: float, device: torch.device) -> float:
-    """The sum of what each rank has."""
-    return float(ranks.add_up(torch.tensor(value, dtype=torch.float64, device=device)))
+    """The sum over all ranks."""
+    return float(ranks.all_sum(torch.tensor(value, dtype=torch.float64, device=device)))
 
 
 def _endless(loader: Iterable[Batch]) -> Generator[Batch]:
@@ -211,19 +212,19 @@ def _endless(loader: Iterable[Batch]) -> Generator[Batch]:
         yield from loader
 
 
-def _beside(kept: Pair, take: Callable[[], None]) -> Iterator[Pair]:
-    """The same batch without end, and ``take`` called before each."""
-    for pair in itertools.repeat(kept):
+def _taking(fixed: Pair, take: Callable[[], None]) -> Iterator[Pair]:
+    """The same batch again and again, each time after calling ``take``."""
+    for pair in itertools.repeat(fixed):
         take()
         yield pair
 
 
 @contextmanager
 def _spinning(batches: Iterator[Batch], device: torch.device) -> Iterator[Callable[[], None]]:
-    """A thread that takes a batch and throws it away, each time that what this yields is called.
+    """A thread that takes a batch and discards it, each time the yielded function is called.
 
-    Taking a batch for each step keeps the loader as busy as in training: free to run, it would be
-    busier than it ever is there, and where it cannot keep up, it never rests in either.
+    One batch per step keeps the loader exactly as busy as in training; a thread that ran freely
+    would keep it busier.
 
     Raises:
         BaseException: Whatever the loader raised.
@@ -234,7 +235,7 @@ def _spinning(batches: Iterator[Batch], device: torch.device) -> Iterator[Callab
     def take_all() -> None:
         on_gpu = device.type == "cuda"
         try:
-            # a stream of its own, for the step not to wait for what is thrown away
+            # a stream of its own, so that the step does not wait for discarded batches
             with torch.cuda.stream(torch.cuda.Stream(device)) if on_gpu else nullcontext():
                 while asked.acquire() and not ended.is_set():
                     next(batches)
@@ -248,6 +249,6 @@ def _spinning(batches: Iterator[Batch], device: torch.device) -> Iterator[Callab
     finally:
         ended.set()
         asked.release()
-        thread.join()  # for one batch at most, and that has a deadline of its own
+        thread.join()  # waits for one batch at most, which has a deadline of its own
     if errors:
         raise errors[0]

@@ -1,4 +1,4 @@
-"""Checkpoints: all that a run needs to go on as if it had never stopped."""
+"""Checkpoints: everything that a run needs to resume as if it had never stopped."""
 
 import dataclasses
 import math
@@ -19,13 +19,13 @@ from fastdata.system.untrusted import open_regular
 from fastdata.train import ranks
 from fastdata.train.device import random_state, set_random_state
 from fastdata.train.meter import PassMeter
-from fastdata.train.recipe import Recipe
+from fastdata.train.recipe import Recipe, Setup
 from fastdata.train.results import EpochResult
 from fastdata.train.step import TrainStep
 
 VERSION = 1
 
-_PROBE = 1 << 12  # bytes that are written to see whether any can be
+_PROBE = 1 << 12  # bytes of a trial write
 
 _FIELDS = {
     "version": int,
@@ -42,13 +42,13 @@ _FIELDS = {
 
 @dataclass
 class Position:
-    """Where a run stands.
+    """How far a run has come.
 
     Attributes:
-        meter: Sums of the epoch under way.
-        step: Steps of the optimiser that are done, over all epochs.
-        seconds: Time that the epoch under way has taken.
-        epochs: What the finished epochs found.
+        meter: Sums of the current epoch.
+        step: Finished steps of the optimiser, over all epochs.
+        seconds: Time spent in the current epoch.
+        epochs: Figures of the finished epochs.
     """
 
     meter: PassMeter
@@ -57,51 +57,51 @@ class Position:
     epochs: list[EpochResult] = field(default_factory=list)
 
     def finish_epoch(self, result: EpochResult, meter: PassMeter) -> None:
-        """Begin the next epoch, with a meter that has seen nothing."""
+        """Move on to the next epoch, with an empty meter."""
         self.epochs.append(result)
         self.meter, self.seconds = meter, 0.0
 
 
 class Checkpoints:
-    """The checkpoint of a run: one file, replaced by its next version in one move."""
+    """The checkpoint of a run: one file, which each new version replaces atomically."""
 
     def __init__(
         self,
-        path: Path,
+        setup: Setup,
         *,
-        every: int | None,
         run: Mapping[str, object],
         step: TrainStep,
         data: Loader,
     ) -> None:
-        """Say what belongs to a checkpoint.
+        """Collect what a checkpoint consists of.
 
         Args:
-            path: The file; with several nodes in a folder that all of them see.
-            every: Steps between two checkpoints within an epoch; None for none.
-            run: What a run must agree on to go on from it, by name: plain values.
-            step: Its parts are saved.
-            data: Its place is saved.
+            setup: Its ``checkpoint`` is the file, not None; with several nodes, in a shared folder.
+            run: What a resumed run must have in common with this one: plain values by name.
+            step: Its weights and optimiser are saved.
+            data: Its position is saved.
         """
-        self._path = path
-        self._every = every
+        assert setup.checkpoint is not None
+        self._path = Path(setup.checkpoint)
+        self._every = setup.checkpoint_every
         self._run = dict(run)
         self._step = step
         self._data = data
 
     def due(self, step: int) -> bool:
-        """Whether a checkpoint belongs behind this step, within an epoch."""
+        """Whether a checkpoint is to be written after this step, within an epoch."""
         return self._every is not None and step % self._every == 0
 
     def write(self, at: Position) -> None:
-        """Write where the run stands. All ranks must call it; they leave when it is on the disk.
+        """Write a checkpoint. All ranks must call it; it returns when the file is on the disk.
 
         Raises:
-            OSError: The file cannot be written; the checkpoint before it stays.
+            OSError: The file cannot be written; the previous checkpoint is kept.
         """
         device = self._step.device
+        # Every rank has its own sums and random state; all else is the same on all of them.
         sums, random = ranks.gather(at.meter.sums()).cpu(), ranks.gather(random_state(device)).cpu()
-        if ranks.number() == 0:
+        if ranks.rank() == 0:
             content = {
                 "version": VERSION,
                 "run": self._run,
@@ -114,32 +114,33 @@ class Checkpoints:
                 "random": random,  # (ranks, B) uint8
             }
             write_atomically(self._path, lambda file: save(content, file, self._path))
-        ranks.meet(device)
+        ranks.barrier(device)
 
     def restore(self, at: Position) -> None:
-        """Put step, loader, random numbers and ``at`` where the checkpoint was written.
+        """Restore step, loader, random state and ``at`` from the checkpoint.
 
         Raises:
-            StateError: The file is no whole checkpoint, or of another run; the text says in what.
+            StateError: The file is damaged, or of another run; the message names the difference.
         """
         content = read(self._path)
+        # The run is compared before the numbers, for the message to name what differs.
         _check_same(self._path, content["run"], self._run)
         if not _fits_together(content, len(self._data)):
             raise StateError(
-                f"{self._path} is no checkpoint of this run: steps, epochs, sums and place in the "
-                "data contradict each other; take an older copy, or train from the start"
+                f"{self._path} is no checkpoint of this run: its steps, epochs, sums and position "
+                "in the data contradict each other; use an older copy, or train from the start"
             )
         try:
             for name, part in self._step.parts().items():
                 part.load_state_dict(content["parts"][name])
-        except Exception as error:  # torch and optimisers raise whatever comes
+        except Exception as error:  # torch and optimisers raise all kinds
             raise StateError(f"{self._path} does not fit the model: {error}") from error
         self._data.load_state_dict(content["loader"])
         try:
             at.step, at.seconds = content["step"], content["seconds"]
             at.epochs[:] = [EpochResult(**result) for result in content["epochs"]]
-            at.meter.go_on(content["sums"][ranks.number()])
-            set_random_state(content["random"][ranks.number()], self._step.device)
+            at.meter.restore(content["sums"][ranks.rank()])
+            set_random_state(content["random"][ranks.rank()], self._step.device)
         except (TypeError, RuntimeError, ValueError, IndexError) as error:
             raise StateError(f"{self._path} is no checkpoint of this run: {error}") from error
 
@@ -153,46 +154,46 @@ def save(content: Mapping[str, Any], file: BinaryIO, path: Path) -> None:
     try:
         torch.save(content, file)
     except (OSError, RuntimeError) as error:
-        # torch ends its archive after an error, too, which is then another error.
+        # torch closes its archive even then, which raises a second error.
         reason = error if isinstance(error, OSError) else error.__context__
         if not isinstance(reason, OSError):
             raise
         raise OSError(reason.errno, reason.strerror, str(path)) from error
 
 
-def prepare(path: Path, *, every: int | None, resume: bool, device: torch.device) -> bool:
-    """Check where a checkpoint is to go, before any work is done; whether one is there to resume.
+def prepare(setup: Setup, device: torch.device) -> bool:
+    """Check that checkpoints can be written, before any work; return whether one can be resumed.
 
     Raises:
-        DestinationError: There is one, and nobody said that the run goes on from it; or none can be
-            written.
-        OptionError: The folder does not exist, not all ranks see the file, or ``every`` is out
-            of range.
+        DestinationError: There is a checkpoint and ``resume`` is off, or none can be written.
+        OptionError: The folder does not exist, or not all ranks see the file.
     """
-    if every is not None and every < 1:
-        raise OptionError(f"checkpoint_every must be 1 or more steps, not {every}")
+    if setup.checkpoint is None:
+        return False
+    path = Path(setup.checkpoint)
+    # Ranks may see different file systems, so they compare what they see before any of them writes.
     if not path.parent.is_dir():
-        raise OptionError(f"checkpoint: the folder {path.parent} does not exist; make it")
-    if path.exists() and not resume:
-        raise DestinationError(f"{path} exists; go on from it with resume, or remove it")
-    seen = int(ranks.add_up(torch.tensor(int(path.exists()), device=device)))
-    if 0 < seen < ranks.count():
-        raise OptionError(f"only {seen} of {ranks.count()} ranks see {path}; share its folder")
-    reason = _why_not_written(path) if ranks.number() == 0 else ""
-    if int(ranks.add_up(torch.tensor(int(bool(reason)), device=device))):
+        raise OptionError(f"checkpoint: the folder {path.parent} does not exist; create it")
+    if path.exists() and not setup.resume:
+        raise DestinationError(f"{path} exists; set resume to continue from it, or remove it")
+    seen = int(ranks.all_sum(torch.tensor(int(path.exists()), device=device)))
+    if 0 < seen < ranks.world_size():
+        raise OptionError(f"only {seen} of {ranks.world_size()} ranks see {path}; share its folder")
+    reason = _why_not_written(path) if ranks.rank() == 0 else ""
+    if int(ranks.all_sum(torch.tensor(int(bool(reason)), device=device))):
         raise DestinationError(
-            f"checkpoint: {path} cannot be written: {reason or 'see the first rank'}; name a file "
-            "in another folder, or mend this one"
+            f"checkpoint: {path} cannot be written: {reason or 'see the first rank'}; choose a "
+            "file in another folder, or fix this one"
         )
     return seen > 0
 
 
-class _Written(Exception):  # noqa: N818 - no error: it undoes what was written to try it
+class _Written(Exception):  # noqa: N818 - no error: it undoes the trial write
     pass
 
 
 def _why_not_written(path: Path) -> str:
-    """What keeps a checkpoint from being written; empty if nothing does. ``path`` is left alone."""
+    """What keeps a checkpoint from being written, or empty; ``path`` itself is not changed."""
 
     def write(file: BinaryIO) -> NoReturn:
         file.write(bytes(_PROBE))
@@ -209,13 +210,13 @@ def _why_not_written(path: Path) -> str:
 
 
 def identity(recipe: Recipe, model: str, source: Source, device: torch.device) -> dict[str, object]:
-    """What two runs must agree on for one to go on from the other's checkpoint, by name."""
+    """What a run and the checkpoint that it resumes from must have in common, by name."""
     return {
         **dataclasses.asdict(recipe),
         "model": model,
         "data set": source.fingerprint,
         "classes": list(source.classes),
-        "number of ranks": ranks.count(),
+        "number of ranks": ranks.world_size(),
         "kind of device": device.type,
     }
 
@@ -225,6 +226,7 @@ def read(path: Path) -> dict[str, Any]:
 
     Raises:
         StateError: It is damaged, or no checkpoint of this version.
+        OSError: It cannot be read.
     """
     try:
         with open_regular(path) as fd, os.fdopen(fd, "rb", closefd=False) as file:
@@ -235,11 +237,11 @@ def read(path: Path) -> dict[str, Any]:
             content = None if damaged else torch.load(file, map_location="cpu", weights_only=True)
     except OSError:
         raise
-    except Exception as error:  # zip files and torch raise whatever comes
+    except Exception as error:  # zipfile and torch raise all kinds
         raise StateError(f"{path} is no whole checkpoint: {type(error).__name__}") from error
     if damaged:
         raise StateError(
-            f"{path} is damaged in {damaged}; take an older copy, or train from the start"
+            f"{path} is damaged in {damaged}; use an older copy, or train from the start"
         )
     if not isinstance(content, dict) or content.keys() != _FIELDS.keys():
         raise StateError(f"{path} is no checkpoint of `fastdata train`, version {VERSION}")
@@ -250,32 +252,32 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def _fits_together(content: Mapping[str, Any], batches: int) -> bool:
-    """Whether the numbers of a checkpoint are of one moment in a run.
+    """Whether the numbers of a checkpoint belong to one moment of this run.
 
     Args:
-        content: Of a checkpoint of this very run.
-        batches: In an epoch.
+        content: The checkpoint's.
+        batches: Batches in an epoch.
     """
     run, results, sums = content["run"], content["epochs"], content["sums"]
     steps, epoch = math.ceil(batches / run["accumulate"]), len(results)
-    done = content["step"] - epoch * steps  # in the epoch under way
+    done = content["step"] - epoch * steps  # in the current epoch
     taken = min(done * run["accumulate"], batches)
-    images = taken * run["batch_size"]  # of each rank
-    place = (epoch, images * ranks.count()) if taken < batches else (epoch + 1, 0)
+    images = taken * run["batch_size"]  # on each rank
+    position = (epoch, images * ranks.world_size()) if taken < batches else (epoch + 1, 0)
     return (
         0 <= done <= (steps if epoch < run["epochs"] else 0)
         and 0 <= content["seconds"] < math.inf
         and (content["seconds"] > 0 or not done)
         and all(_is_result(result, number) for number, result in enumerate(results))
-        and sums.shape == (ranks.count(), 3)
+        and sums.shape == (ranks.world_size(), 3)
         and bool((sums[:, 2] == images).all() and (sums[:, 1] >= 0).all())
         and bool((sums[:, 1] <= images).all())
-        and (content["loader"].get("epoch"), content["loader"].get("samples")) == place
+        and (content["loader"].get("epoch"), content["loader"].get("samples")) == position
     )
 
 
 def _is_result(result: object, epoch: int) -> bool:
-    """Whether it is what a finished epoch found."""
+    """Whether it has the fields of an :class:`EpochResult` of this epoch."""
     if not isinstance(result, dict) or result.get("epoch") != epoch:
         return False
     figures = {name: value for name, value in result.items() if name != "epoch"}
@@ -285,13 +287,12 @@ def _is_result(result: object, epoch: int) -> bool:
 
 
 def _check_same(path: Path, theirs: Mapping[str, object], ours: Mapping[str, object]) -> None:
-    """A checkpoint is of the same run as this one."""
     for name in {**theirs, **ours}:
         if theirs.get(name) != ours.get(name):
             raise StateError(
                 f"{path} is of another run: its {name} is {_shown(theirs.get(name))}, here it is "
-                f"{_shown(ours.get(name))}; run it as it was, or train from the start with another "
-                "checkpoint"
+                f"{_shown(ours.get(name))}; resume with the same settings, or train from the start "
+                "with another checkpoint"
             )
 
 

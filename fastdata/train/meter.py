@@ -1,4 +1,4 @@
-"""Figures of a pass: sums kept on the device, a clock that waits for it, NVML, and the machine."""
+"""Figures of an epoch: sums on the device, a clock that waits for it, NVML, and the machine."""
 
 import platform
 import resource
@@ -21,12 +21,12 @@ _SAMPLE_SECONDS = 0.1  # NVML itself averages over 1/6 s to 1 s, depending on th
 
 
 class Totals(NamedTuple):
-    """A pass so far, on all ranks together.
+    """The epoch so far, on all ranks together.
 
     Attributes:
         loss: Mean loss; NaN or infinite if any step's was.
-        accuracy: Share classified rightly, from 0 to 1.
-        images: How many images there were.
+        accuracy: Share classified correctly, from 0 to 1.
+        images: Number of images.
     """
 
     loss: float
@@ -35,30 +35,30 @@ class Totals(NamedTuple):
 
 
 class PassMeter:
-    """Loss and accuracy of a pass, summed on the device so that no step waits for them."""
+    """Loss and accuracy of an epoch, summed on the device so that no step waits for them."""
 
     def __init__(self, device: torch.device) -> None:
-        """Start from nothing seen."""
-        # loss, rightly classified, images; float64 counts exactly up to 2**53
+        """Start at zero."""
+        # loss, correctly classified, images; float64 counts exactly up to 2**53
         self._sums = torch.zeros(3, dtype=torch.float64, device=device)
 
     def add(self, result: StepResult, images: int) -> None:
-        """Count one step over ``images`` images; does not wait for the device."""
+        """Add one step on ``images`` images; does not wait for the device."""
         self._sums[0] += result.loss * images
         self._sums[1] += result.correct
         self._sums[2] += images
 
     def read(self) -> Totals:
-        """The pass so far; waits for the device and, where there are several ranks, for them."""
-        loss, correct, images = ranks.add_up(self._sums.clone()).tolist()
+        """The epoch so far; waits for the device and the other ranks."""
+        loss, correct, images = ranks.all_sum(self._sums.clone()).tolist()
         return Totals(loss / images, correct / images, int(images))
 
     def sums(self) -> torch.Tensor:
-        """(3,) float64: what this rank has added up."""
+        """This rank's sums: (3,) float64."""
         return self._sums
 
-    def go_on(self, sums: torch.Tensor) -> None:
-        """Go on from :meth:`sums`."""
+    def restore(self, sums: torch.Tensor) -> None:
+        """Restore what :meth:`sums` returned."""
         self._sums.copy_(sums)
 
 
@@ -73,14 +73,14 @@ class Clock(Protocol):
 
 
 def now(device: torch.device, clock: Clock = time) -> float:
-    """Seconds on a steady clock, once the device has done all that it was given."""
+    """Seconds on a monotonic clock, after the device has finished all its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return clock.perf_counter()
 
 
 class UtilizationSampler:
-    """Samples a GPU's utilisation through NVML in a thread whenever it is entered.
+    """Samples a GPU's utilisation through NVML in a thread while it is entered.
 
     On the CPU, or without the package ``nvidia-ml-py``, it does nothing.
     """
@@ -90,10 +90,10 @@ class UtilizationSampler:
         self._samples: list[float] = []
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._nvml, self._handle = _nvml_handle(device)
+        self._nvml, self._handle = nvml_handle(device)
 
     def __enter__(self) -> Self:
-        """Sample from now on."""
+        """Start sampling."""
         self._stop.clear()
         if self._handle is not None:
             self._thread = threading.Thread(target=self._run, name="fastdata-nvml", daemon=True)
@@ -119,18 +119,18 @@ class UtilizationSampler:
         while not self._stop.wait(_SAMPLE_SECONDS):
             try:
                 self._samples.append(self._nvml.nvmlDeviceGetUtilizationRates(self._handle).gpu)
-            except self._nvml.NVMLError:  # some virtual GPUs do not tell: then there is no figure
+            except self._nvml.NVMLError:  # some virtual GPUs do not report it
                 return
 
 
 def reset_peak_memory(device: torch.device) -> None:
-    """Forget the peak so far, where the device can; the CPU's is that of the whole process."""
+    """Reset the peak on CUDA; the CPU's is that of the whole process."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
 
 
 def peak_memory(device: torch.device) -> int:
-    """Most bytes held by tensors on the device (CUDA), or ever resident in this process (CPU)."""
+    """Peak bytes of tensors on the device (CUDA), or of resident memory of this process (CPU)."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     unit = 1 if sys.platform == "darwin" else 1024
@@ -138,7 +138,7 @@ def peak_memory(device: torch.device) -> int:
 
 
 def machine(device: torch.device) -> dict[str, str | int]:
-    """Public facts that a figure depends on: processor, cores, GPU, versions. No host name."""
+    """What figures depend on: processor, cores, GPU, versions. Reports are public: no host name."""
     facts: dict[str, str | int] = {
         "cpu": _cpu_name(),
         "cores": resources.cpu_count(),
@@ -168,8 +168,8 @@ def _cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def _nvml_handle(device: torch.device) -> tuple[Any, Any]:
-    """NVML and the device's handle in it, or twice None."""
+def nvml_handle(device: torch.device) -> tuple[Any, Any]:
+    """The module ``pynvml`` and the device's handle in it; (None, None) where there is no NVML."""
     if device.type != "cuda":
         return None, None
     try:

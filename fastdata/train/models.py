@@ -8,18 +8,18 @@ from torch import nn
 
 from fastdata.errors import MissingExtraError, OptionError
 
-# Of two dimensions or more, but added to or multiplied with activations one by one, like a bias.
+# Not matrices in spite of their dimensions: like a bias, they act on activations one by one.
 _NOT_A_MATRIX = ("class_token", "pos_embedding", "relative_position_bias_table", "layer_scale")
 
 
 def build(name: str, *, classes: int, size: int) -> nn.Module:
-    """Build one of torchvision's classification models with fresh weights.
+    """Build one of torchvision's classification models with random weights.
 
     The weights are drawn from torch's default random generator.
 
     Args:
         name: torchvision's name, for example ``"resnet18"``.
-        classes: Outputs of the last layer.
+        classes: Number of outputs.
         size: Side of the square images in pixels; only vision transformers depend on it.
 
     Raises:
@@ -34,7 +34,7 @@ def build(name: str, *, classes: int, size: int) -> nn.Module:
     settings: dict[str, Any] = {"num_classes": classes}
     if name.startswith("vit_"):
         settings["image_size"] = size
-    if name in ("googlenet", "inception_v3"):  # no second and third output while training
+    if name in ("googlenet", "inception_v3"):  # one output in training, as the others have
         settings["aux_logits"] = False
     try:
         with warnings.catch_warnings():  # those two announce that their defaults will change
@@ -46,14 +46,10 @@ def build(name: str, *, classes: int, size: int) -> nn.Module:
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Split the parameters into one group that decays and one that does not.
+    """Split the trainable parameters into one group that decays and one that does not.
 
     Matrices and convolution kernels decay; biases, the weights of normalisation layers, class
     tokens and position embeddings do not: pulling those towards zero regularises nothing.
-
-    Args:
-        model: Any module; its frozen parameters are left out.
-        weight_decay: Decay of the first group.
     """
     exempt = {
         id(parameter)
@@ -82,7 +78,7 @@ def _torchvision_models() -> Any:
 
 
 def _advice(name: str, names: list[str]) -> str:
-    """What to try in place of a name that does not exist."""
+    """What to use in place of a name that does not exist."""
     near = difflib.get_close_matches(name.lower(), names, n=4, cutoff=0.5)
     if near:
         return "near it: " + ", ".join(near)

@@ -1,4 +1,4 @@
-"""The ranks of a run: who they are, how they meet, and what becomes of them when one is gone."""
+"""The ranks of a run: joining the process group, exchanging tensors, and losing one of them."""
 
 import atexit
 import os
@@ -10,21 +10,20 @@ import torch
 import torch.distributed as dist
 
 from fastdata.errors import RankError
-
-_REASON = 400  # characters of another library's error that are passed on
+from fastdata.train.explain_errors import shortened
 
 
 @contextmanager
 def process_group(device: torch.device, timeout: float) -> Iterator[None]:
-    """Join the process group that torchrun describes in the environment, where it does.
+    """Join the process group that torchrun describes in the environment, if it does.
 
-    NCCL connects GPUs, gloo CPUs. The group lasts until the process ends, or an error does away
-    with it: a second one at the same address could meet the remains of the first. One that was
-    joined before, by the caller too, is taken as it is.
+    NCCL connects GPUs, gloo CPUs. The group lasts until the process ends or an error is raised: a
+    second group at the same address could meet the remains of the first. A group that was joined
+    before, by the caller perhaps, is used as it is.
 
     Args:
         device: This rank's device.
-        timeout: Seconds that a rank waits for the others before it gives up.
+        timeout: Seconds that a rank waits for the others.
 
     Raises:
         RankError: The ranks do not find each other in time.
@@ -33,6 +32,7 @@ def process_group(device: torch.device, timeout: float) -> Iterator[None]:
         yield
         return
     on_gpu = device.type == "cuda"
+    # With a device id, NCCL connects at once, so that a missing rank is noticed here.
     try:
         dist.init_process_group(
             "nccl" if on_gpu else "gloo",
@@ -40,7 +40,7 @@ def process_group(device: torch.device, timeout: float) -> Iterator[None]:
             device_id=device if on_gpu else None,
         )
     except (RuntimeError, ValueError) as error:
-        raise RankError(f"the ranks did not find each other: {_short(error)}") from error
+        raise RankError(f"the ranks did not find each other: {shortened(error)}") from error
     atexit.register(_leave)
     try:
         yield
@@ -54,48 +54,48 @@ def _leave() -> None:
         dist.destroy_process_group()
 
 
-def count() -> int:
-    """How many ranks there are; 1 outside torch.distributed."""
+def world_size() -> int:
+    """Number of ranks; 1 outside torch.distributed."""
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
-def number() -> int:
-    """Which of them this process is, from 0."""
+def rank() -> int:
+    """Rank of this process, from 0."""
     return dist.get_rank() if dist.is_initialized() else 0
 
 
-def add_up(values: torch.Tensor) -> torch.Tensor:
+def all_sum(values: torch.Tensor) -> torch.Tensor:
     """Sum a tensor over all ranks, in place."""
-    if count() > 1:
+    if world_size() > 1:
         dist.all_reduce(values)
     return values
 
 
-def take_over(tensors: Iterable[torch.Tensor]) -> None:
-    """Give all ranks the first one's values of these tensors."""
-    if count() > 1:
+def broadcast(tensors: Iterable[torch.Tensor]) -> None:
+    """Overwrite these tensors on all ranks with the first rank's."""
+    if world_size() > 1:
         for tensor in tensors:
             dist.broadcast(tensor, 0)
 
 
 def gather(values: torch.Tensor) -> torch.Tensor:
-    """Tensors of one shape from all ranks, stacked in the order of their numbers, on each rank."""
-    parts = [torch.empty_like(values) for _ in range(count())]
-    if count() > 1:
+    """Stack tensors of one shape from all ranks, in rank order, on every rank."""
+    parts = [torch.empty_like(values) for _ in range(world_size())]
+    if world_size() > 1:
         dist.all_gather(parts, values)
     else:
         parts[0].copy_(values)
     return torch.stack(parts)
 
 
-def meet(device: torch.device) -> None:
-    """Wait until all ranks are here."""
-    add_up(torch.zeros(1, device=device)).item()
+def barrier(device: torch.device) -> None:
+    """Wait until all ranks have called this."""
+    all_sum(torch.zeros(1, device=device)).item()
 
 
 @contextmanager
-def expected() -> Iterator[None]:
-    """Turn what torch raises when another rank is gone into an error that says so.
+def explain_lost_ranks() -> Iterator[None]:
+    """Turn what torch raises when it loses another rank into an error that says so.
 
     Raises:
         RankError: A rank ended, or did not answer within the timeout.
@@ -107,16 +107,13 @@ def expected() -> Iterator[None]:
         text = str(error)
         gone = "gloo" in text or "Connection closed" in text or "Connection reset" in text
         if (
-            count() == 1
+            world_size() == 1
             or isinstance(error, RankError)
             or not (gone or isinstance(error, dist.DistError))
         ):
             raise
         raise RankError(
-            f"rank {number()} of {count()}: another rank ended or does not answer; its own output "
-            f"says why. Training can be resumed from the last checkpoint. ({_short(error)})"
+            f"rank {rank()} of {world_size()}: another rank ended or does not answer; its own "
+            "output says why. Training can be resumed from the last checkpoint. "
+            f"({shortened(error)})"
         ) from error
-
-
-def _short(error: Exception) -> str:
-    return " ".join(str(error).split())[:_REASON]

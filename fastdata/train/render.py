@@ -37,15 +37,15 @@ def summary(report: TrainReport) -> str:
         )
     if report.gpu_utilization is not None:
         parts.append(f"GPU {report.gpu_utilization:.0%} busy")
-    parts.append(f"{report.peak_memory_bytes / 2**30:.1f} GiB at most")
+    parts.append(f"peak memory {report.peak_memory_bytes / 2**30:.1f} GiB")
     return "; ".join(parts)
 
 
 def accuracy(epoch: EpochResult) -> float:
-    """Validation accuracy, or the running accuracy in training where there is none."""
+    """Validation accuracy; without validation, the running accuracy in training."""
     return epoch.train_accuracy if epoch.val_accuracy is None else epoch.val_accuracy
 
 
 def accuracy_name(report: TrainReport) -> str:
-    """What :func:`accuracy` is of this report's epochs."""
-    return "train_accuracy" if report.val is None else "val_accuracy"
+    """Which of the two :func:`accuracy` returns for this report."""
+    return "train accuracy" if report.val is None else "val accuracy"

@@ -1,4 +1,4 @@
-"""Signals that end a run, held back until its step is done and saved."""
+"""Signals that end a run, deferred until the step is done and saved."""
 
 import signal
 import threading
@@ -13,19 +13,19 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stop:
-    """Ctrl-C and SIGTERM as a wish, which :meth:`obey` fulfils; in the main thread only.
+    """Defers Ctrl-C and SIGTERM until :meth:`obey`; in the main thread only.
 
-    A second Ctrl-C acts at once, unless there are several ranks: torchrun passes it on to ranks
-    that have it from the terminal already.
+    A second Ctrl-C acts at once, unless there are several ranks: torchrun forwards it to ranks that
+    got it from the terminal already.
     """
 
     def __init__(self) -> None:
-        """Hear nothing yet."""
+        """Change no handler yet."""
         self._number = 0
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> Self:
-        """Hold the signals back from now on, but for those that the process ignores."""
+        """Defer the signals, but for those that the process ignores."""
         if threading.current_thread() is threading.main_thread():
             for number in _SIGNALS:
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):
@@ -38,25 +38,25 @@ class Stop:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Let signals act as before."""
+        """Restore the handlers."""
         for number in list(self._before):
             self._restore(number)
 
-    def wished(self, device: torch.device) -> bool:
-        """Whether any rank got a signal. All ranks must ask, and all get the same answer."""
-        if ranks.count() == 1:
+    def requested(self, device: torch.device) -> bool:
+        """Whether any rank got a signal. All ranks must call it, and get the same answer."""
+        if ranks.world_size() == 1:
             return self._number > 0
         heard = torch.tensor(int(self._number > 0), device=device)
-        return bool(ranks.add_up(heard))
+        return bool(ranks.all_sum(heard))
 
     def obey(self) -> None:
-        """Let the signal act as it would have when it came.
+        """Raise the deferred signal again, now with the handler that was there before.
 
         Raises:
             KeyboardInterrupt: It was Ctrl-C, and the process has Python's handler.
-            SystemExit: A handler of the caller's ran, and came back.
+            SystemExit: The caller's own handler returned.
         """
-        number = self._number or signal.SIGTERM  # another rank's, perhaps
+        number = self._number or signal.SIGTERM  # 0: another rank got the signal
         for mine in list(self._before):
             self._restore(mine)
         signal.raise_signal(number)
@@ -64,7 +64,7 @@ class Stop:
 
     def _hear(self, number: int, _frame: FrameType | None) -> None:
         self._number = number
-        if number == signal.SIGINT and ranks.count() == 1:
+        if number == signal.SIGINT and ranks.world_size() == 1:
             self._restore(number)
 
     def _restore(self, number: int) -> None:

@@ -1,4 +1,4 @@
-"""A run from outside: the profiler's trace, and scalars for TensorBoard."""
+"""Observing a run: the profiler's trace, and scalars for TensorBoard."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -11,28 +11,21 @@ from torch import profiler
 
 from fastdata.errors import MissingExtraError, OptionError
 from fastdata.train import ranks
+from fastdata.train.recipe import Setup
 
-_WAIT, _ACTIVE = 2, 5  # steps that are let pass, and steps that are recorded
+_WAIT, _ACTIVE = 2, 5  # steps before recording, and recorded steps
 
 
 class Watch:
     """Profiler and TensorBoard of the first rank; on the others it does nothing."""
 
-    def __init__(
-        self,
-        *,
-        profile: Path | None,
-        tensorboard: Path | None,
-        device: torch.device,
-        steps: int,
-    ) -> None:
-        """Open what was asked for; the profiler begins when the watch is entered.
+    def __init__(self, setup: Setup, *, device: torch.device, steps: int) -> None:
+        """Open the files; the profiler starts when the watch is entered.
 
         Args:
-            profile: File for a trace of a few steps in Chrome's format; None for none.
-            tensorboard: Folder for scalars; None for none.
+            setup: Its ``profile`` and ``tensorboard``.
             device: Where the steps run.
-            steps: How many there will be.
+            steps: Number of steps to come.
 
         Raises:
             MissingExtraError: TensorBoard is not installed.
@@ -41,15 +34,15 @@ class Watch:
         self._open = ExitStack()
         self._profiler: Any = None
         self._writer: Any = None
-        if ranks.number() > 0:
+        if ranks.rank() > 0:
             return
-        if profile is not None:
-            self._profiler = _profiler(profile, device, steps)
-        if tensorboard is not None:
-            self._writer = _writer(tensorboard)
+        if setup.profile is not None:
+            self._profiler = _profiler(Path(setup.profile), device, steps)
+        if setup.tensorboard is not None:
+            self._writer = _writer(Path(setup.tensorboard))
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Start the profiler."""
         if self._profiler is not None:
             self._open.enter_context(self._profiler)
         if self._writer is not None:
@@ -62,16 +55,16 @@ class Watch:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Write what is not written yet."""
+        """Write the trace and the scalars."""
         self._open.close()
 
     def step(self) -> None:
-        """A step is done."""
+        """Tell the profiler that a step is done."""
         if self._profiler is not None:
             self._profiler.step()
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """Note values behind a step, by their names in TensorBoard."""
+        """Record the values after a step, by their names in TensorBoard."""
         if self._writer is not None:
             for name, value in values.items():
                 self._writer.add_scalar(name, value, step)
@@ -81,9 +74,9 @@ def _profiler(path: Path, device: torch.device, steps: int) -> Any:
     if steps < 2:
         raise OptionError(f"profile needs 2 steps or more, this run has {steps}; train longer")
     if path.is_dir():
-        raise OptionError(f"profile: {path} is a folder; name a file for the trace")
+        raise OptionError(f"profile: {path} is a folder; choose a file for the trace")
     if not path.parent.is_dir():
-        raise OptionError(f"profile: the folder {path.parent} does not exist; make it")
+        raise OptionError(f"profile: the folder {path.parent} does not exist; create it")
     activities = [profiler.ProfilerActivity.CPU]
     if device.type == "cuda":
         activities.append(profiler.ProfilerActivity.CUDA)

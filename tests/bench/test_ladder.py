@@ -15,7 +15,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from fastdata.bench import LadderReport, Rung, ladder, rungs
+from fastdata.bench import LadderReport, LadderSettings, Rung, ladder, rungs
 from fastdata.bench.feeds import open_feed
 from fastdata.cli.commands import app
 from fastdata.errors import NotADatasetError, OptionError
@@ -34,10 +34,12 @@ def climb(path: Path, **options: Any) -> LadderReport:
         "model": "squeezenet1_1", "size": 32, "batch_size": 4, "workers": 1, "steps": 2,
         "device": "cpu",
     }  # fmt: skip
+    chosen = {field.name for field in dataclasses.fields(LadderSettings)} & options.keys()
+    given |= {name: options.pop(name) for name in chosen}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
-        patch.setattr("fastdata.bench.climb._LEAD_IN", 1)
-        return ladder(path, **(given | options))
+        patch.setattr("fastdata.bench.measure._LEAD_IN", 1)
+        return ladder(path, LadderSettings(**given), **options)
 
 
 @pytest.fixture(scope="module")
@@ -130,13 +132,13 @@ def test_feeds_do_not_end(folder: Path, shards: Path) -> None:
 
 
 def test_image_that_imagefolder_cannot_read(folder: Path, shards: Path, tmp_path: Path) -> None:
-    """Where fastdata would leave out a bad file, the plain DataLoader's error says what to do."""
+    """Where fastdata would skip a bad file, the plain DataLoader's error says what to do."""
     (tmp_path / "ant").mkdir()
     (tmp_path / "ant/bad.jpg").write_bytes(b"no image")
     for workers in (0, 1):
         rung = Rung(name="", adds="", batch_size=1, workers=workers)
         feed = open_feed(rung, folder=tmp_path, packed=shards, size=8, device=CPU)
-        with pytest.raises(OptionError, match=r"stops at an image .* remove the image"):
+        with pytest.raises(OptionError, match=r"fails on an image .* remove the image"):
             next(feed)
 
 
@@ -148,7 +150,7 @@ def test_every_rung_has_its_figures(report: LadderReport) -> None:
     for item in report.rungs:
         if item.rung.needs_cuda:
             assert item.figures is None
-            assert item.left_out == "is for CUDA; this is cpu"
+            assert item.left_out == "it needs CUDA; this is cpu"
             continue
         found = item.figures
         assert found is not None, item.left_out
@@ -202,8 +204,9 @@ def test_without_a_compiler_that_rung_is_left_out(
     def missing(*_: object) -> None:
         raise RuntimeError("no working C++ compiler found")
 
-    monkeypatch.setattr("fastdata.bench.compiler.torch.compile", lambda _, **__: missing)
-    done = ladder(folder, work=tmp_path / "work", size=32, batch_size=8, workers=1, device="cpu")
+    monkeypatch.setattr("fastdata.bench.run.torch.compile", lambda _, **__: missing)
+    settings = LadderSettings(size=32, batch_size=8, workers=1, device="cpu")
+    done = ladder(folder, settings, work=tmp_path / "work")
 
     assert done.rungs[0].left_out == "nothing compiles here: no working C++ compiler found"
 
@@ -311,4 +314,4 @@ def test_ceiling_command(
 
     assert result.exit_code == code, result.output
     assert "50.0%" in result.output
-    assert ("were asked for" in result.output) == bool(code)
+    assert ("below the required" in result.output) == bool(code)

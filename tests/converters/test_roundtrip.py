@@ -17,9 +17,9 @@ from packing import originals, picture
 from webdataset.tariterators import base_plus_ext
 
 from fastdata.converters.pack import pack
-from fastdata.errors import SourceError
+from fastdata.errors import DestinationError, SourceError
 from fastdata.images.probe import EXTENSIONS
-from fastdata.loaders.export.export import export
+from fastdata.loaders.export import export
 from fastdata.loaders.readers.open_source import open_source
 
 Tree = dict[bytes, str]  # kind of content by name
@@ -63,7 +63,7 @@ TWINS: Tree = {
 CLASHES: Tree = {
     b"c/x.jpg": "PNG", b"c/x.png": "PNG", b"c/x.png.jpg": "JPEG", b"c/x": "WEBP",
     b"c/x-2.txt": "BMP", b"c/x.gif": "text", b"c/x.d/x.jpg": "GIF", b"c/x_d/x.jpg": "TIFF",
-    b"c/y.png/1.jpg": "JPEG", b"c/y.jpg": "PNG", b"c/y_png.jpg": "BMP",
+    b"c/y.png/1.jpg": "JPEG", b"c/y.jpg": "JPEG", b"c/y_png.jpg": "BMP",
 }  # fmt: skip
 
 
@@ -166,7 +166,11 @@ def check(tree: Tree, folder: Path) -> None:
     pack(folder / "source", folder / "packed.lmdb", keep_bytes=True)
     assert ours(folder / "packed.lmdb") == (samples, by_name)
 
-    exported = export(folder / "packed.lmdb", folder / "exported")
+    try:
+        exported = export(folder / "packed.lmdb", folder / "exported")
+    except DestinationError as error:  # a PNG y.jpg beside a folder y.png
+        assert "and the folder of" in str(error)  # noqa: PT017 (not every tree has them)
+        return
     files = {os.fsencode(name): data for name, data in originals(folder / "exported").items()}
     assert len(files) == exported.samples == len(samples)
     kept = {name for name in files if by_name.get(name) == files[name]}

@@ -18,6 +18,7 @@ from packing import picture
 from source_files import interrupt, mds
 
 import fastdata as fd
+from fastdata.converters.check.index import index
 from fastdata.converters.check.repair import repair
 from fastdata.converters.check.verify import verify
 from fastdata.converters.journal import Journal
@@ -82,13 +83,14 @@ def test_no_command_ends_in_a_traceback_over_a_manifest(
             command(copy)
 
 
-def test_an_empty_manifest_is_repaired(small: Path, tmp_path: Path) -> None:
+def test_an_empty_manifest_is_replaced_by_index(small: Path, tmp_path: Path) -> None:
     """The likeliest damage after a power cut costs what the manifest alone knew, and no sample."""
     copy = tmp_path / "set"
     shutil.copytree(small / "set", copy)
     (copy / "dataset.json").write_bytes(b"")
 
-    assert repair(copy).remaining == ()
+    index(copy)
+    assert verify(copy).problems == ()
     assert describe(copy)["samples"] == 3
 
 

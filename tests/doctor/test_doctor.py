@@ -24,20 +24,20 @@ from fastdata.doctor import STEPS, Diagnosis, examine
 from fastdata.doctor.content import remedies, take
 from fastdata.doctor.decoding import decoding_speeds, thread_counts
 from fastdata.doctor.device import copying_speed
-from fastdata.doctor.places import Files, Place, open_with_places
 from fastdata.doctor.render import render
 from fastdata.doctor.results import (
     Content,
     Remedy,
 )
-from fastdata.doctor.storage import measure_storage
+from fastdata.doctor.storage import FileRange, Files, measure_storage, open_located
 from fastdata.errors import NotADatasetError, OptionError, ShardError
 from fastdata.plan.crop import CenterCrop, RandomResizedCrop
+from fastdata.train.recipe import Recipe
 
 
 def test_places_are_where_the_samples_lie(dataset: Path) -> None:
     """The bytes at a sample's place are, or hold, the sample that the reader gives."""
-    source, place = open_with_places(dataset)
+    source, place = open_located(dataset)
 
     for sample in range(len(source)):
         path, offset, size, _ = place(sample)
@@ -50,11 +50,11 @@ def test_files_read_what_is_there(tmp_path: Path) -> None:
     path.write_bytes(bytes(100))
     files = Files()
 
-    assert files.read(Place(os.fsencode(path), 10, 20)) == 20
-    assert files.read(Place(os.fsencode(path), 90, 20, alone=True)) == 10
-    files.forget(Place(os.fsencode(path), 10, 20))
+    assert files.read(FileRange(os.fsencode(path), 10, 20)) == 20
+    assert files.read(FileRange(os.fsencode(path), 90, 20, alone=True)) == 10
+    files.evict(FileRange(os.fsencode(path), 10, 20))
     with pytest.raises(ShardError, match=r"none: cannot read: No such file"):
-        files.read(Place(os.fsencode(tmp_path / "none"), 0, 1))
+        files.read(FileRange(os.fsencode(tmp_path / "none"), 0, 1))
     files.close()
 
 
@@ -66,7 +66,7 @@ def test_files_stay_open_only_as_long_as_asked(tmp_path: Path) -> None:
         path = tmp_path / str(number)
         path.write_bytes(b"12345")
         for alone in (False, True):
-            assert files.read(Place(os.fsencode(path), 0, 5, alone)) == 5
+            assert files.read(FileRange(os.fsencode(path), 0, 5, alone)) == 5
     files.close()
 
     assert len(os.listdir("/proc/self/fd")) == before
@@ -74,7 +74,7 @@ def test_files_stay_open_only_as_long_as_asked(tmp_path: Path) -> None:
 
 def test_storage_reads_samples_of_the_data_set(dataset: Path) -> None:
     """Both ways of reading give bytes of different samples, the number stated or more."""
-    source, place = open_with_places(dataset)
+    source, place = open_located(dataset)
 
     storage, ids = measure_storage(source, place, threads=2, seconds=0.05, size=123)
 
@@ -93,7 +93,7 @@ def test_content_is_what_the_images_are(tmp_path: Path) -> None:
     _save(tmp_path, pixels, a={"format": "PNG"}, b={"format": "JPEG"})
     _save(tmp_path, pixels, c={"format": "JPEG", "progressive": True})
     _save(tmp_path, pixels, d={"format": "JPEG", "restart_marker_blocks": 2})
-    source, _ = open_with_places(tmp_path)
+    source, _ = open_located(tmp_path)
 
     resident, content = take(source, np.arange(4), seconds=10)
 
@@ -105,7 +105,7 @@ def test_content_is_what_the_images_are(tmp_path: Path) -> None:
 
 def test_resident_samples_decode_to_the_same_pixels(dataset: Path) -> None:
     """From memory, the loader's own code gives the pixels that the encoded bytes have."""
-    source, _ = open_with_places(dataset)
+    source, _ = open_located(dataset)
     ids: Ids = np.array([5, 3, 22])
     resident, _ = take(source, ids, seconds=10)
     crop = CenterCrop(16, resize=20)
@@ -138,7 +138,7 @@ def test_thread_counts() -> None:
 
 def test_decoding_has_a_speed_for_each_number_of_threads(shards: Path) -> None:
     """Speeds come in the order of the numbers of threads."""
-    source, _ = open_with_places(shards)
+    source, _ = open_located(shards)
     resident, _ = take(source, np.arange(23), seconds=10)
 
     found = decoding_speeds(resident, RandomResizedCrop(16), [1, 3], seconds=0.05)
@@ -159,7 +159,7 @@ def photographs(tmp_path: Path) -> Path:
 
 
 def _commands(path: Path, crop: RandomResizedCrop) -> dict[str, Remedy]:
-    source, _ = open_with_places(path)
+    source, _ = open_located(path)
     resident, content = take(source, np.arange(len(source)), seconds=10)
     found = remedies(str(path), resident, content, crop, threads=2, seconds=0.1)
     resident.close()
@@ -200,7 +200,7 @@ def test_images_that_are_no_jpegs_may_become_some(tmp_path: Path) -> None:
 def test_nothing_is_copied_on_the_cpu(shards: Path) -> None:
     """Copying is a stage of CUDA alone."""
     settings = examine(
-        shards, model=None, size=32, device="cpu", threads=1, seconds=0.02
+        shards, Recipe(size=32), with_model=False, device="cpu", threads=1, seconds=0.02
     ).measured.settings
 
     assert copying_speed(settings, seconds=0.01) is None
@@ -215,9 +215,7 @@ def test_a_diagnosis_of_each_kind_of_data_set(dataset: Path) -> None:
 
     found = examine(
         dataset,
-        model="resnet18",
-        size=32,
-        batch_size=64,
+        Recipe(size=32, batch_size=64),
         device="cpu",
         threads=1,
         seconds=0.05,
@@ -239,7 +237,9 @@ def test_without_the_native_core(shards: Path, monkeypatch: pytest.MonkeyPatch) 
     """Where OpenCV decodes, the same is measured, but for the remedies that need the core."""
     monkeypatch.setattr("fastdata.native.load", lambda: None)
 
-    found = examine(shards, model=None, size=32, device="cpu", threads=1, seconds=0.02)
+    found = examine(
+        shards, Recipe(size=32), with_model=False, device="cpu", threads=1, seconds=0.02
+    )
 
     assert set(found.stages) == {"storage", "decoding", "Python"}
     assert any("native core was not built" in warning for warning in found.warnings)
@@ -249,7 +249,8 @@ def test_without_the_native_core(shards: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_diagnosis_on_a_gpu(shards: Path) -> None:
     """On CUDA the copy is a stage of its own, and stages run beside each other."""
-    found = examine(shards, size=32, amp="bf16", channels_last=True, device="cuda", seconds=0.1)
+    recipe = Recipe(size=32, amp="bf16", channels_last=True)
+    found = examine(shards, recipe, device="cuda", seconds=0.1)
 
     assert set(found.stages) == {"storage", "decoding", "Python", "copying", "model"}
     assert found.expected == min(found.stages.values())
@@ -294,10 +295,13 @@ def test_the_command_prints_json(folder: Path) -> None:
 )
 def test_bad_arguments(shards: Path, arguments: dict[str, object], error: str) -> None:
     """What cannot be measured is refused in a sentence that names it."""
-    given = {"device": "cpu", "seconds": 0.02, "size": 32, "model": None, **arguments}
+    names = {field.name for field in dataclasses.fields(Recipe)} & arguments.keys()
+    switches = {"size": 32} | {name: arguments[name] for name in names}
+    given = {name: value for name, value in arguments.items() if name not in names}
+    given = {"device": "cpu", "seconds": 0.02, "with_model": "model" in names, **given}
 
     with pytest.raises(OptionError, match=error):
-        examine(shards, **given)  # type: ignore[arg-type]
+        examine(shards, Recipe(**switches), **given)  # type: ignore[arg-type]
 
 
 def test_a_path_without_data(tmp_path: Path) -> None:

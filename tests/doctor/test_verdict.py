@@ -7,8 +7,6 @@ import pytest
 import torch
 
 import fastdata as fd
-from fastdata.doctor import surroundings
-from fastdata.doctor.advice import advice, prefetch, threads
 from fastdata.doctor.results import (
     Content,
     Copying,
@@ -21,9 +19,15 @@ from fastdata.doctor.results import (
     Speed,
     Storage,
 )
-from fastdata.doctor.stages import expected, speeds
-from fastdata.doctor.surroundings import throttled, warnings
-from fastdata.doctor.verdict import diagnose
+from fastdata.doctor.verdict import (
+    advice,
+    advised_prefetch,
+    advised_threads,
+    diagnose,
+    expected,
+    speeds,
+)
+from fastdata.doctor.warnings import throttled, warnings
 from fastdata.system import resources
 
 SETTINGS = Settings(
@@ -189,7 +193,7 @@ def test_smaller_files_help_storage_that_limits() -> None:
 )
 def test_threads(figures: Measured, number: int) -> None:
     """Another number of threads is advised only where the whole gets faster by it."""
-    assert threads(figures) == number
+    assert advised_threads(figures) == number
     assert any(one.change == f"threads={number}" for one in diagnose(figures, ()).advice) == (
         number != 8
     )
@@ -197,9 +201,9 @@ def test_threads(figures: Measured, number: int) -> None:
 
 def test_prefetch_covers_the_slowest_read() -> None:
     """So many batches are begun ahead that the model has work while the slowest read lasts."""
-    assert prefetch(measured()) == 2
-    assert prefetch(measured(slowest=0.3)) == 5  # 3.5 batches of 256 at 3,000 images/s
-    assert prefetch(measured(slowest=60)) == 16
+    assert advised_prefetch(measured()) == 2
+    assert advised_prefetch(measured(slowest=0.3)) == 5  # 3.5 batches of 256 at 3,000 images/s
+    assert advised_prefetch(measured(slowest=60)) == 16
     assert any(one.change == "prefetch=5" for one in diagnose(measured(slowest=0.3), ()).advice)
 
 
@@ -219,7 +223,7 @@ def test_advice_where_decoding_cannot_be_helped() -> None:
 
     (one,) = diagnose(figures, ()).advice
 
-    assert one.change == "use a machine where 24 threads decode"
+    assert one.change == "use a machine with 24 cores for decoding"
 
 
 def test_larger_batches_are_advised_where_python_limits() -> None:
@@ -258,7 +262,7 @@ def test_the_line_makes_the_loader(shards: Path) -> None:
 
 def test_a_healthy_machine_gets_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     """With runs, a local disk, free cores and the core there is nothing to say."""
-    monkeypatch.setattr(surroundings, "core", lambda: surroundings)
+    monkeypatch.setattr("fastdata.native.load", object)
     monkeypatch.setattr(resources, "cpu_affinity", lambda: 8)
     monkeypatch.setattr(resources, "cpu_quota", lambda: float("inf"))
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
@@ -269,7 +273,7 @@ def test_a_healthy_machine_gets_no_warning(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_warnings_name_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of the known troubles has its own sentence."""
-    monkeypatch.setattr(surroundings, "core", lambda: None)
+    monkeypatch.setattr("fastdata.native.load", lambda: None)
     monkeypatch.setattr(resources, "cpu_affinity", lambda: 64)
     monkeypatch.setattr(resources, "cpu_quota", lambda: 1.5)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
@@ -281,16 +285,16 @@ def test_warnings_name_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for part in (
         "native core was not built",
-        "grants 1.5 of the 64 cores",
-        "of 2 cores only 0.7 were free",
+        "allows 1.5 of the 64 cores",
+        "only 0.7 of 2 cores were free",
         "64 threads on 2 cores: set OMP_NUM_THREADS=2",
         "OMP_WAIT_POLICY is active",
         "slowed down 3 times",
-        "50% of the images are JPEGs without restart runs",
+        "50% of the images are JPEGs without restart markers",
         "20% of the images are progressive",
-        "10% of the images are no JPEGs",
+        "10% of the images are not JPEGs",
         "network file system (nfs4)",
-        "cold reading could not be measured",
+        "cold cache could not be measured",
     ):
         assert part in found
 

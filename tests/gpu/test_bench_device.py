@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from fastdata.bench import bench_ceiling, ladder
-from fastdata.bench.clock import StepClock
+from fastdata.bench import LadderSettings, bench_ceiling, ladder
+from fastdata.bench.measure import StepClock
 from fastdata.train.recipe import Recipe
 
 pytestmark = [
@@ -18,9 +18,8 @@ pytestmark = [
 
 def test_no_rung_is_left_out(folder: Path, tmp_path: Path) -> None:
     """On CUDA every rung has its figures, device memory among them."""
-    report = ladder(
-        folder, work=tmp_path / "work", size=64, batch_size=8, workers=2, steps=5, device="cuda"
-    )
+    settings = LadderSettings(size=64, batch_size=8, workers=2, steps=5, device="cuda")
+    report = ladder(folder, settings, work=tmp_path / "work")
 
     assert [item.left_out for item in report.rungs] == [""] * 11
     for item in report.rungs:

@@ -1,5 +1,6 @@
 """What the tests of training share."""
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fastdata.train import Recipe, TrainReport
+from fastdata.train import Recipe, Setup, TrainReport
 from fastdata.train import train as train_fully
 
 COLOURS = {"blue": (200, 40, 40), "green": (40, 200, 40), "red": (40, 40, 200)}  # as OpenCV: BGR
@@ -39,9 +40,10 @@ def recipe(**switches: Any) -> Recipe:
 
 def train(path: Path | str, chosen: Recipe, **options: Any) -> TrainReport:
     """A run of a second, without the ceiling."""
-    return train_fully(
-        path, chosen, **{"device": "cpu", "ceiling_seconds": 0, "threads": 1, **options}
-    )
+    settings = {field.name for field in fields(Setup)} & options.keys()
+    setup: dict[str, Any] = {"device": "cpu", "ceiling_seconds": 0, "threads": 1}
+    setup |= {name: options.pop(name) for name in settings}
+    return train_fully(path, chosen, Setup(**setup), **options)
 
 
 def plain_network(*, drop: float = 0.0, norm: bool = False) -> nn.Sequential:

@@ -105,7 +105,16 @@ def test_ranks_share_out(dataset: Path, batch_size: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("context", "persistent"), [("fork", False), ("fork", True), ("spawn", True)]
+    ("dataset", "context", "persistent"),
+    [
+        *[(name, "fork", n) for name in ("folder", "shards", "lmdb_file") for n in (False, True)],
+        ("shards", "spawn", True),
+        *(
+            pytest.param(name, "spawn", True, marks=pytest.mark.long)
+            for name in ("folder", "lmdb_file")
+        ),
+    ],
+    indirect=["dataset"],
 )
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_dataloader_workers(dataset: Path, context: str, persistent: bool) -> None:
@@ -224,8 +233,7 @@ def test_missing_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*set_vital")  # torchdata 0.11 on torch 2.15
-@pytest.mark.parametrize("batch_size", [None, 3])
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(("batch_size", "workers"), [(None, 0), (3, 0), (3, 2)])
 def test_stateful_dataloader_resumes(
     dataset: Path, tmp_path: Path, batch_size: int | None, workers: int
 ) -> None:

@@ -19,8 +19,16 @@ from fastdata.converters.pack import pack
 from fastdata.converters.problems import Problem, VerifyReport
 from fastdata.converters.sources.listing import Skipped
 from fastdata.loaders.describe import describe, histogram
-from fastdata.loaders.export.export import export
+from fastdata.loaders.export import export
 from fastdata.report.sheet import Sheet
+from fastdata.report.text import (
+    dataset_rows,
+    export_rows,
+    index_rows,
+    pack_rows,
+    sheet_rows,
+    verify_rows,
+)
 
 SIZES = st.lists(st.integers(0, 2**40), min_size=1, max_size=200)
 
@@ -81,7 +89,7 @@ def test_a_folder_has_the_facts_that_its_names_and_sizes_tell(folder: Path) -> N
     assert sum(facts["class_bytes"].values()) == facts["bytes"]
     assert facts["classes"] == {"ant": 8, "bee": 8, "cat": 7}
     assert sum(count for *_, count in facts["histograms"]["bytes"]) == 23
-    assert console.dataset_rows(facts)["classes"] == 3
+    assert dataset_rows(facts)["classes"] == 3
 
 
 def test_a_flat_folder_has_no_classes(tmp_path: Path) -> None:
@@ -103,7 +111,7 @@ def test_rows_are_short_and_show_bars(
     pack(source, tmp_path / "packed", keep_bytes=True)
 
     facts = describe(tmp_path / "packed")
-    rows = console.dataset_rows(facts)
+    rows = dataset_rows(facts)
     console.print_rows(rows)
 
     assert str(rows["class ant"]).startswith("█" * 20 + " 4 (33.3%), ")
@@ -118,7 +126,7 @@ def test_a_plain_terminal_gets_plain_signs(
 ) -> None:
     """Where the terminal has ASCII alone, bars and names are written in it."""
     monkeypatch.setattr(type(console.out), "encoding", "ascii")
-    rows = console.dataset_rows(describe(folder))
+    rows = dataset_rows(describe(folder))
     console.print_rows({**rows, "caf\u00e9 \u6d77": "\udcff"})
 
     text = capsys.readouterr().out
@@ -139,13 +147,13 @@ def test_every_report_has_rows(
     skipped = tuple(Skipped(f"x{number}", "vanished: why") for number in range(12))
     indexed = IndexReport(tmp_path, 1, ("a",), ("json",), 2, 3, skipped, 0.0)
     for rows, lines, text in [
-        (console.pack_rows(packed), 18, "bottleneck"),
-        (console.pack_rows(again), 5, "already complete"),
-        (console.export_rows(export(tmp_path / "packed", tmp_path / "dst")), 7, "2 extension of"),
-        (console.sheet_rows(Sheet(tmp_path, 2, 3, 1, 9, 8, ("k",))), 5, "cannot be decoded"),
-        (console.verify_rows(VerifyReport(tmp_path, 5, 9, (), 0.0)), 4, "whole"),
-        (console.verify_rows(VerifyReport(tmp_path, 5, 9, problems, 2.0)), 55, "k\\ney"),
-        (console.index_rows(indexed), 18, "12 vanished"),
+        (pack_rows(packed), 18, "bottleneck: "),
+        (pack_rows(again), 5, "already complete"),
+        (export_rows(export(tmp_path / "packed", tmp_path / "dst")), 7, "2 extension of"),
+        (sheet_rows(Sheet(tmp_path, 2, 3, 1, 9, 8, ("k",))), 5, "cannot be decoded"),
+        (verify_rows(VerifyReport(tmp_path, 5, 9, (), 0.0)), 4, "intact"),
+        (verify_rows(VerifyReport(tmp_path, 5, 9, problems, 2.0)), 55, "k\\ney"),
+        (index_rows(indexed), 18, "12 vanished"),
     ]:
         console.print_rows(rows)
         printed = capsys.readouterr().out
@@ -162,7 +170,7 @@ def test_many_classes_are_two_rows(tmp_path: Path) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(picture(number))
 
-    rows = console.dataset_rows(describe(source))
+    rows = dataset_rows(describe(source))
 
     assert rows["classes"] == 11
     assert str(rows["largest class"]).startswith("c03 (2; ")

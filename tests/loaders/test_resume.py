@@ -279,6 +279,7 @@ def _check_plans(count: int) -> None:
         assert drop_last or start == samples
 
 
-def test_plans_cover_exactly() -> None:
-    """A hundred thousand chains of resumed plans over changing worlds miss and repeat nothing."""
-    _check_plans(100_000)
+@pytest.mark.parametrize("count", [5_000, pytest.param(100_000, marks=pytest.mark.long)])
+def test_plans_cover_exactly(count: int) -> None:
+    """Thousands of chains of resumed plans over changing worlds miss and repeat nothing."""
+    _check_plans(count)

@@ -85,11 +85,7 @@ def test_planned_batches_are_pillows(
         filling.whole_files(native_core, [tmp_path / "x"] * 64),
         filling.NO_CHECKSUMS,
         np.arange(64),
-        plan.size,
-        plan.source,
-        plan.scaled,
-        plan.cut,
-        plan.flip,
+        plan,
         out,
         keep_going=False,
     )

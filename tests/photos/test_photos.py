@@ -198,12 +198,12 @@ def test_failure_stops_all_threads(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"images": 3, "classes": 4}, r"at least one for each class \(4\), found 3"),
-        ({"classes": 0}, "classes must be from 1 to 100, found 0"),
-        ({"classes": 101}, "classes must be from 1 to 100, found 101"),
-        ({"scale": 0.0}, "scale must be over 0 and at most 4, found 0.0"),
-        ({"scale": float("nan")}, "scale .* found nan"),
-        ({"scale": 4.1}, "scale .* found 4.1"),
+        ({"images": 3, "classes": 4}, "images must be 4 or more, one for each class, not 3"),
+        ({"classes": 0}, "classes must be from 1 to 100, not 0"),
+        ({"classes": 101}, "classes must be from 1 to 100, not 101"),
+        ({"scale": 0.0}, "scale must be above 0 and at most 4, not 0.0"),
+        ({"scale": float("nan")}, "scale .* not nan"),
+        ({"scale": 4.1}, "scale .* not 4.1"),
         ({"workers": 0}, "workers must be 1 or more, found 0"),
     ],
 )
@@ -219,7 +219,7 @@ def test_options_out_of_range(
 
 def test_negative_index() -> None:
     """Pictures are numbered from 0."""
-    with pytest.raises(OptionError, match="index must be 0 or more, found -1"):
+    with pytest.raises(OptionError, match="index must be 0 or more, not -1"):
         photos.photo(-1)
 
 

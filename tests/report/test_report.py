@@ -196,7 +196,7 @@ def test_run_without_validation_and_ceiling(training: TrainReport) -> None:
     bare = replace(training, val=None, val_samples=0, ceiling=None, epochs=epochs)
     labels = [tile.label for tile in training_tiles(bare)]
 
-    assert labels == ["train accuracy", "images/s in training"]
+    assert labels == ["train accuracy", "images/s training"]
     assert [section.title for section in training_sections(bare)] == ["Training", "Machine"]
 
 

@@ -69,7 +69,7 @@ class _Timed(nn.Module):
 def _step(clock: _Clock) -> TrainStep:
     torch.manual_seed(0)
     network = nn.Sequential(_Timed(clock), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 3))
-    return TrainStep(network, device=CPU)
+    return TrainStep(Recipe(), network, CPU)
 
 
 class _Loader:
@@ -167,9 +167,9 @@ def test_ranks_make_equally_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of steps follows from the mean of what steps take on all ranks."""
     clock = _Clock()
     step = _step(clock)
-    monkeypatch.setattr(ranks, "count", lambda: 2)
+    monkeypatch.setattr(ranks, "world_size", lambda: 2)
     # another rank needs 19 seconds for a step of each run, and makes 19 images a second
-    monkeypatch.setattr(ranks, "add_up", lambda value: value + 19.0)
+    monkeypatch.setattr(ranks, "all_sum", lambda value: value + 19.0)
     mean = (2 * STEP + 19) / 2
     found = measure_ceiling(step, _Loader(), seconds=5 * 3.5 * mean, clock=clock)
 
@@ -252,7 +252,7 @@ def test_files_are_forgotten_and_read_again(shards: Path) -> None:
     """Neither forgetting nor warming changes a byte, and warming reads all of them."""
     before = {path: path.read_bytes() for path in page_cache.files(shards)}
     told: list[tuple[int, int]] = []
-    page_cache.forget(shards)
+    page_cache.evict(shards)
 
     assert page_cache.warm(shards, lambda *at: told.append(at))
     size = sum(map(len, before.values()))
@@ -273,6 +273,7 @@ import numpy as np, torch, torch.distributed as dist
 from torch import nn
 from fastdata.batch.batch import Batch
 from fastdata.train.ceiling import measure_ceiling
+from fastdata.train.recipe import Recipe
 from fastdata.train.step import TrainStep
 torch.set_num_threads(1)
 
@@ -286,7 +287,7 @@ class Loader:
 def run(rank):
     dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=rank, world_size=2)
     network = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 3))
-    step = TrainStep(network, device=torch.device("cpu"))
+    step = TrainStep(Recipe(), network, torch.device("cpu"))
     found = measure_ceiling(step, Loader(), seconds=0.5, spinning=True)
     with open(f"{sys.argv[1]}.{rank}", "w") as file:
         json.dump([found.steps, [dataclasses.astuple(r) for r in found.rounds]], file)

@@ -304,9 +304,9 @@ def test_checkpoints_that_contradict_themselves(data: Path, checkpoint: Path) ->
 
 
 def test_checkpoint_that_is_there(data: Path, checkpoint: Path) -> None:
-    """A checkpoint is not overwritten by a run that does not go on from it."""
+    """A checkpoint is not overwritten by a run that does not resume from it."""
     before = checkpoint.read_bytes()
-    with pytest.raises(DestinationError, match=r"run\.pt exists; go on from it with resume"):
+    with pytest.raises(DestinationError, match=r"run\.pt exists; set resume to continue from it"):
         train(data, recipe(), network=_network(), checkpoint=checkpoint)
 
     assert checkpoint.read_bytes() == before

@@ -20,11 +20,11 @@ from training import colours, plain_network, recipe, train, weights
 
 from fastdata.errors import MissingExtraError, OptionError
 from fastdata.train import Recipe
-from fastdata.train.blocks import checkpoint_blocks
+from fastdata.train.activation_checkpointing import checkpoint_blocks
+from fastdata.train.data import Augmentation
 from fastdata.train.device import kernels, pick_device
-from fastdata.train.ema import Average
-from fastdata.train.mixing import Augmentation
 from fastdata.train.models import build, parameter_groups
+from fastdata.train.optimizer import Average
 from fastdata.train.step import TrainStep
 
 CPU = torch.device("cpu")
@@ -78,7 +78,7 @@ def test_step_is_torchs_optimizer(name: str, fused: bool) -> None:
     chosen = recipe(
         optimizer=name, fused=fused, clip=0.05, label_smoothing=0.1, weight_decay=0.02, momentum=0.8
     )
-    step = TrainStep.of(chosen, network, CPU)
+    step = TrainStep(chosen, network, CPU)
     groups = parameter_groups(expected, 0.02)
     oracle: torch.optim.Optimizer = torch.optim.AdamW(groups)
     if name == "sgd":
@@ -99,7 +99,7 @@ def test_step_is_torchs_optimizer(name: str, fused: bool) -> None:
 
 def test_accumulated_batches_are_one_step() -> None:
     """Three parts of a batch change the weights as the whole of it does, and only at the end."""
-    whole, parts = (TrainStep.of(recipe(), plain_network(), CPU) for _ in range(2))
+    whole, parts = (TrainStep(recipe(), plain_network(), CPU) for _ in range(2))
     images, labels = _batch(12)
     before = weights(parts.module)
     whole(images, labels, 0.1)
@@ -114,7 +114,7 @@ def test_accumulated_batches_are_one_step() -> None:
 def test_average_is_torchs() -> None:
     """The average is AveragedModel's with the same decays, statistics included."""
     network = plain_network(norm=True)
-    step = TrainStep.of(recipe(ema=0.4), network, CPU)
+    step = TrainStep(recipe(ema=0.4), network, CPU)
     start = copy.deepcopy(network)
 
     def average(old: torch.Tensor, new: torch.Tensor, number: int | torch.Tensor) -> torch.Tensor:
@@ -138,7 +138,7 @@ def test_average_is_torchs() -> None:
 
 def test_average_is_what_is_tested() -> None:
     """Evaluation uses the averaged weights, training the others."""
-    step = TrainStep.of(recipe(ema=0.9), plain_network(), CPU)
+    step = TrainStep(recipe(ema=0.9), plain_network(), CPU)
     images, labels = _batch()
     for _ in range(3):
         step(images, labels, 0.5)
@@ -179,7 +179,7 @@ def test_checkpointing_changes_nothing(make: Callable[[], nn.Module]) -> None:
     for checkpointing in (False, True):
         torch.manual_seed(0)
         network = make()
-        step = TrainStep.of(recipe(checkpointing=checkpointing, ema=0.5), network, CPU)
+        step = TrainStep(recipe(checkpointing=checkpointing, ema=0.5), network, CPU)
         images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
         for _ in range(2):
             step(images, torch.tensor([0, 2]), 0.1)
@@ -212,7 +212,7 @@ def test_checkpointing_keeps_less() -> None:
 def test_model_without_blocks() -> None:
     """A model with nothing to checkpoint is an error."""
     with pytest.raises(OptionError, match="Sequential has no blocks to checkpoint"):
-        TrainStep.of(recipe(checkpointing=True), plain_network(), CPU)
+        TrainStep(recipe(checkpointing=True), plain_network(), CPU)
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_model_without_blocks() -> None:
 def test_switches_that_cannot_be_here(switches: dict[str, Any], text: str) -> None:
     """What the device cannot do, or what excludes each other, is an error."""
     with pytest.raises(OptionError, match=text):
-        TrainStep.of(recipe(**switches), plain_network(), CPU)
+        TrainStep(recipe(**switches), plain_network(), CPU)
 
 
 @pytest.mark.parametrize("name", ["mixup", "cutmix"])
@@ -261,7 +261,7 @@ def test_each_batch_gets_one_of_two_mixes() -> None:
 
 def test_shares_count_as_their_larger_part() -> None:
     """A step takes (N, classes) shares; an image is right where its larger part is."""
-    step = TrainStep.of(recipe(), plain_network(), CPU)
+    step = TrainStep(recipe(), plain_network(), CPU)
     images, labels = _batch()
     shares = 0.7 * one_hot(labels, 3) + 0.3 * one_hot((labels + 1) % 3, 3)
     with torch.no_grad():

@@ -10,8 +10,8 @@ from torch.optim.lr_scheduler import (
     SequentialLR,
 )
 
-from fastdata.errors import OptionError
-from fastdata.train.schedule import cosine, one_cycle, rates
+from fastdata.train.optimizer import cosine, one_cycle, rates
+from fastdata.train.recipe import Recipe
 
 
 def _optimizer(lr: float) -> torch.optim.Optimizer:
@@ -64,12 +64,6 @@ def test_cosine_is_torchs(steps: int, warmup: int) -> None:
 @pytest.mark.parametrize("rise", [0.0, 0.05, 0.1, 0.5, 0.99])
 def test_rates_stay_between_zero_and_the_peak(name: str, steps: int, rise: float) -> None:
     """Whatever the number of steps, each rate is over zero and at most the peak."""
-    rate = rates(name, steps=steps, peak=0.5, rise=rise)
+    rate = rates(Recipe(schedule=name, warmup=rise), steps=steps, peak=0.5)
 
     assert all(0 < rate(step) <= 0.5 for step in range(steps))
-
-
-def test_unknown_schedule() -> None:
-    """A schedule that does not exist is an error that names those that do."""
-    with pytest.raises(OptionError, match=r"'onecycle' or 'cosine', not 'step'"):
-        rates("step", steps=10, peak=0.1, rise=0.1)

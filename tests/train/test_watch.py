@@ -42,7 +42,7 @@ def test_trace_without_a_folder(data: Path) -> None:
 
 def test_trace_into_a_folder(data: Path, tmp_path: Path) -> None:
     """A folder in the place of the trace is refused at the start, not passed over at the end."""
-    with pytest.raises(OptionError, match="is a folder; name a file"):
+    with pytest.raises(OptionError, match="is a folder; choose a file"):
         train(data, recipe(), network=plain_network(), profile=tmp_path)
 
 

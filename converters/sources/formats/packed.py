@@ -84,8 +84,8 @@ def _open_folder(path: Path) -> Shards:
         check_content(data)
     except (CorruptError, NotADatasetError) as error:
         raise type(error)(
-            f"{error} (fastdata verify {path} --repair may mend it; --from webdataset packs the "
-            "tars without their manifest: classes may lose their names)"
+            f"{error} (`fastdata index {path}` makes a new manifest and catalog for the tars; "
+            "--from webdataset packs the tars without them: classes may lose their names)"
         ) from error
     return data
 

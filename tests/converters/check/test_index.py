@@ -115,7 +115,7 @@ def test_foreign_tars_load_and_verify(foreign: Path) -> None:
         ("train-0.tar", None),
         ("train-0.tar", key),
     }
-    with pytest.raises(ShardError, match="repair it, or index it as it is"):
+    with pytest.raises(ShardError, match="repair it or pack again, or index it as it is"):
         index(foreign)
 
 

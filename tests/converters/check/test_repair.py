@@ -1,4 +1,4 @@
-"""Repair brings back every bit that the rest of a data set, or its source, still implies."""
+"""Repair restores to the bit what the catalog, or the source, still implies."""
 
 import os
 import shutil
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from packing import content, picture
 
+from fastdata.converters.check.index import index
 from fastdata.converters.check.repair import repair
 from fastdata.converters.check.verify import verify
 from fastdata.converters.pack import pack
@@ -70,57 +71,30 @@ def remove(*paths: Path) -> None:
 def damage_all_kinds(folder: Path) -> None:
     """Everything at once."""
     flip(folder / "shard-000000.tar", 600)
-    remove(folder / "shard-000001.tar", folder / "shard-000002.idx", folder / "skipped.jsonl")
-
-
-def exchange(folder: Path) -> None:
-    """Give two shards each other's name."""
-    first, second = folder / "shard-000000.tar", folder / "shard-000002.tar"
-    first.rename(folder / "x")
-    second.rename(first)
-    (folder / "x").rename(second)
+    remove(folder / "shard-000001.tar", folder / "shard-000002.idx")
 
 
 WITHOUT_SOURCE: dict[str, Callable[[Path], object]] = {
     "tar header": lambda folder: flip(folder / "shard-000000.tar", 5),
     "tar end": lambda folder: flip(folder / "shard-000001.tar", -3),
     "tar longer": lambda folder: more(folder / "shard-000001.tar"),
-    "exchanged": exchange,
-    "renamed": lambda folder: (folder / "shard-000001.tar").rename(folder / "old.tar"),
     "index": lambda folder: flip(folder / "shard-000001.idx", 30),
     "no index": lambda folder: (folder / "shard-000002.idx").unlink(),
-    "catalog magic": lambda folder: flip(folder / "catalog.fdc", 1),
-    "catalog header": lambda folder: flip(folder / "catalog.fdc", 30),
-    "catalog row": lambda folder: flip(folder / "catalog.fdc", 80 + 40 * 3 + 38),
-    "catalog text": lambda folder: flip(folder / "catalog.fdc", -40),
-    "catalog table": lambda folder: flip(folder / "catalog.fdc", -7),
-    "catalog longer": lambda folder: more(folder / "catalog.fdc"),
-    "manifest shard": lambda folder: (folder / "dataset.json").write_bytes(
-        (folder / "dataset.json").read_bytes().replace(b"shard-000001.tar", b"shard-000007.tar")
-    ),
-    "manifest count": lambda folder: (folder / "dataset.json").write_bytes(
-        (folder / "dataset.json").read_bytes().replace(b'"samples": 10', b'"samples": 11')
-    ),
-    "manifest broken": lambda folder: (folder / "dataset.json").write_bytes(
-        (folder / "dataset.json").read_bytes().replace(b'"shards": [', b'"shards": {')
-    ),
     "leftovers": lambda folder: (folder / "shard-000003.tar.tmp").write_bytes(b""),
 }
 
 
 @pytest.mark.parametrize("fault", WITHOUT_SOURCE)
 def test_repairs_without_the_source(fault: str, packed: Path, shards: Path) -> None:
-    """What follows from the rest comes back to the bit, and is told."""
+    """What follows from the catalog comes back to the bit, and is told."""
     WITHOUT_SOURCE[fault](shards)
     assert verify(shards).problems
 
     report = repair(shards)
 
-    after = content(shards)
-    after.pop("old.tar", None)
-    assert after == content(packed / "shards")
     assert report.fixed
-    assert {problem.file for problem in report.remaining} <= {"old.tar"}
+    assert report.remaining == ()
+    assert content(shards) == content(packed / "shards")
 
 
 WITH_SOURCE: dict[str, Callable[[Path], object]] = {
@@ -128,9 +102,6 @@ WITH_SOURCE: dict[str, Callable[[Path], object]] = {
     "cut shard": lambda folder: cut(folder / "shard-000001.tar"),
     "no shard": lambda folder: remove(folder / "shard-000002.tar"),
     "no tars": lambda folder: remove(*folder.glob("*.tar")),
-    "no catalog": lambda folder: (folder / "catalog.fdc").unlink(),
-    "cut catalog": lambda folder: cut(folder / "catalog.fdc"),
-    "report": lambda folder: flip(folder / "skipped.jsonl", 20),
     "all kinds": damage_all_kinds,
 }
 
@@ -167,27 +138,24 @@ def test_a_changed_source_repairs_nothing_wrong(packed: Path, shards: Path) -> N
     assert content(shards) == before
 
 
-def test_a_lost_manifest_is_rebuilt(packed: Path, shards: Path) -> None:
-    """Without any of the old one it has the same content and fingerprint, and says what is lost."""
-    (shards / "dataset.json").unlink()
-    report = repair(shards)
-
-    assert report.remaining == ()
-    assert "options, source and classes without images are lost" in report.fixed[0]
-    assert load(shards).fingerprint == load(packed / "shards").fingerprint
-    assert load(shards).shards == load(packed / "shards").shards
-
-
-def test_a_manifest_never_blesses_damage(shards: Path) -> None:
-    """Where a sample is damaged, no new manifest makes it valid."""
-    (shards / "dataset.json").unlink()
-    flip(shards / "shard-000000.tar", 600)
+@pytest.mark.parametrize("name", ["dataset.json", "catalog.fdc"])
+@pytest.mark.parametrize("damage", [remove, cut, more])
+def test_a_lost_manifest_or_catalog_sends_to_index(
+    name: str, damage: Callable[[Path], object], packed: Path, shards: Path
+) -> None:
+    """Nothing is rebuilt or written; the problem says that index makes new ones, and it does."""
+    damage(shards / name)
     before = content(shards)
 
-    report = repair(shards)
+    report = repair(shards, packed / "source")
 
-    assert {problem.file for problem in report.remaining} == {"dataset.json", "shard-000000.tar"}
+    assert report.fixed == ()
+    assert [problem.file for problem in report.remaining] == [name]
+    assert "`fastdata index` makes a new manifest" in report.remaining[0].text
     assert content(shards) == before
+    index(shards)
+    assert verify(shards).problems == ()
+    assert load(shards).shards == load(packed / "shards").shards
 
 
 def test_others_files_stay(shards: Path) -> None:
@@ -224,8 +192,8 @@ def test_an_interrupted_repair_loses_nothing(
     packed: Path, shards: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped at any renaming, it can be run again, and ends as if it had not been stopped."""
-    exchange(shards)
-    flip(shards / "shard-000001.tar", 5)
+    for number in range(3):
+        flip(shards / f"shard-{number:06d}.tar", 5)
     remove(shards / "shard-000000.idx", shards / "shard-000001.idx")
     left = 0
     whole = False
@@ -255,36 +223,25 @@ def lmdb(packed: Path, tmp_path: Path) -> Path:
     return Path(shutil.copy(packed / "one.lmdb", tmp_path))
 
 
-LMDB_FAULTS: dict[str, tuple[Callable[[Path], object], bool]] = {
-    "first meta page": (lambda file: flip(file, 20), False),
-    "second meta page": (lambda file: flip(file, 4096 + 130), False),
-    "seal": (lambda file: flip(file, -10), False),
-    "longer": (more, False),
-    "cut seal": (lambda file: file.write_bytes(file.read_bytes()[:-20]), False),
-    "root": (lambda file: flip(file, file.stat().st_size // 4096 * 4096 - 4096 + 30), False),
-    "leaf": (lambda file: flip(file, file.read_bytes().index(bytes(7) + b"\3", 8192) + 7), True),
-    "value": (lambda file: flip(file, file.read_bytes().index(b"\xff\xd8\xff") + 30), True),
-    "zeroed page": (
-        lambda file: file.write_bytes(
-            file.read_bytes()[:8192] + bytes(4096) + file.read_bytes()[12288:]
-        ),
-        True,
+LMDB_FAULTS: dict[str, Callable[[Path], object]] = {
+    "leaf": lambda file: flip(file, file.read_bytes().index(bytes(7) + b"\3", 8192) + 7),
+    "value": lambda file: flip(file, file.read_bytes().index(b"\xff\xd8\xff") + 30),
+    "zeroed page": lambda file: file.write_bytes(
+        file.read_bytes()[:8192] + bytes(4096) + file.read_bytes()[12288:]
     ),
-    "report": (lambda file: file.with_name("one.lmdb.skipped.jsonl").unlink(), True),
-    "leftovers": (lambda file: file.with_name("one.lmdb.tmp").write_bytes(b"x"), False),
+    "leftovers": lambda file: file.with_name("one.lmdb.tmp").write_bytes(b"x"),
 }
 
 
 @pytest.mark.parametrize("fault", LMDB_FAULTS)
 def test_repairs_an_lmdb(fault: str, packed: Path, lmdb: Path) -> None:
-    """An LMDB file comes back to the bit: by itself, or with the source where values are lost."""
-    damage, needs_source = LMDB_FAULTS[fault]
-    damage(lmdb)
+    """Damaged samples come from the source, and the file is the one that was packed."""
+    LMDB_FAULTS[fault](lmdb)
     assert verify(lmdb).problems
-    if needs_source:
+    if fault != "leftovers":
         assert repair(lmdb).remaining
 
-    report = repair(lmdb, packed / "source" if needs_source else None)
+    report = repair(lmdb, packed / "source")
 
     assert report.fixed
     assert report.remaining == ()
@@ -294,3 +251,30 @@ def test_repairs_an_lmdb(fault: str, packed: Path, lmdb: Path) -> None:
     }
     for path in lmdb.parent.iterdir():
         assert path.read_bytes() == (packed / path.name).read_bytes()
+
+
+TREE_FAULTS: dict[str, Callable[[Path], object]] = {
+    "first meta page": lambda file: flip(file, 20),
+    "second meta page": lambda file: flip(file, 4096 + 130),
+    "seal": lambda file: flip(file, -10),
+    "longer": more,
+    "cut": cut,
+    "root": lambda file: flip(file, file.stat().st_size // 4096 * 4096 - 4096 + 30),
+}
+
+
+@pytest.mark.parametrize("fault", TREE_FAULTS)
+def test_a_damaged_tree_of_an_lmdb_is_not_rebuilt(fault: str, packed: Path, lmdb: Path) -> None:
+    """The file stays as it is, and the problem says that it must be packed again."""
+    TREE_FAULTS[fault](lmdb)
+    before = lmdb.read_bytes()
+
+    report = repair(lmdb, packed / "source")
+
+    assert report.fixed == ()
+    assert any("pack again" in problem.text for problem in report.remaining)
+    assert lmdb.read_bytes() == before
+    assert {path.name for path in lmdb.parent.iterdir()} == {
+        lmdb.name,
+        f"{lmdb.name}.skipped.jsonl",
+    }

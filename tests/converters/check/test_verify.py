@@ -13,7 +13,7 @@ import pytest
 from packing import KINDS, picture
 from strides import EVERY
 
-from fastdata.converters.check import verify_tar
+from fastdata.converters.check import verify as verifying
 from fastdata.converters.check.verify import verify
 from fastdata.converters.pack import pack
 from fastdata.converters.problems import Problem
@@ -193,8 +193,8 @@ def test_files_that_are_missing_extra_or_exchanged(shards: Path) -> None:
     texts = {problem.file: problem.text for problem in found}
     kinds = {problem.file: problem.kind for problem in found}
 
-    assert "belongs into shard-000001.tar" in texts.pop(first.name)
-    assert "belongs into shard-000000.tar" in texts.pop(second.name)
+    assert "the bytes of shard-000001.tar: rename it" in texts.pop(first.name)
+    assert "the bytes of shard-000000.tar: rename it" in texts.pop(second.name)
     assert {name: kinds[name] for name in texts} == {
         "notes.txt": "extra",
         "more": "extra",
@@ -332,7 +332,7 @@ def test_many_shards_are_verified_in_linear_time_and_shown_from_the_start(
         for shard in whole.shards[:1]
     )
     found = dataclasses.replace(whole, shards=stated)
-    monkeypatch.setattr(verify_tar, "open_manifest", lambda _: (found, []))
+    monkeypatch.setattr(verifying, "open_manifest", lambda _: (found, []))
     steps: list[tuple[int, int]] = []
 
     report = verify(copy, lambda _, done, total: steps.append((done, total)))

@@ -93,7 +93,7 @@ def test_a_damaged_manifest_does_not_make_webdataset_of_shards(
     """The error says what to do; tars are taken without their manifest only where that is said."""
     MANIFESTS[what](packed / "dataset.json")
 
-    with pytest.raises(ManifestError, match=r"--repair .*--from webdataset"):
+    with pytest.raises(ManifestError, match=r"`fastdata index .*--from webdataset"):
         pack(packed, tmp_path / "out")
 
     assert pack(packed, tmp_path / "out", kind="webdataset").samples == 6

@@ -1,4 +1,4 @@
-"""One rung of the ladder, measured."""
+"""Measure one rung: train as it says, timed on real data and on one batch that stays put."""
 
 import gc
 import itertools
@@ -6,15 +6,13 @@ import statistics
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 
 import torch
 
-from fastdata.bench.clock import StepClock
 from fastdata.bench.feeds import Feed, open_feed
 from fastdata.bench.forms import Forms
 from fastdata.bench.results import Figures
-from fastdata.bench.rungs import Rung
+from fastdata.bench.rungs import LadderSettings, Rung
 from fastdata.bench.usage import Usage
 from fastdata.train.device import seeded
 from fastdata.train.meter import now
@@ -22,50 +20,30 @@ from fastdata.train.models import build
 from fastdata.train.recipe import Recipe
 from fastdata.train.step import TrainStep
 
-_LEAD_IN = 3  # untimed steps, besides one for each worker: they all begin at once
+_LEAD_IN = 3  # untimed steps, besides one for each worker: workers all start at once
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What all rungs have in common.
-
-    Attributes:
-        forms: The images.
-        model: torchvision's name of the model.
-        size: Side of the training crops in pixels.
-        device: Where to train.
-        seconds: Timed seconds on real data, roughly, and half of that on the resident batch.
-        steps: Timed steps of each, in place of ``seconds``.
-    """
-
-    forms: Forms
-    model: str
-    size: int
-    device: torch.device
-    seconds: float
-    steps: int | None
-
-
-def measure_rung(rung: Rung, settings: Settings) -> Figures:
-    """Train as a rung does, on a model of its own, and leave nothing of it.
+def measure_rung(
+    rung: Rung, settings: LadderSettings, forms: Forms, device: torch.device
+) -> Figures:
+    """Train a fresh model as a rung says, and free everything afterwards.
 
     Raises:
-        OptionError: The model cannot take such batches; from ``torch.OutOfMemoryError`` where the
-            device is too small.
+        OptionError: The model cannot take such batches; caused by ``torch.OutOfMemoryError`` where
+            the device is too small.
     """
     try:
-        with seeded(0, settings.device), _cudnn(benchmark=rung.cudnn_benchmark):
-            return _measure(rung, settings)
-    finally:  # once its tensors are gone
+        with seeded(0, device), _cudnn(benchmark=rung.cudnn_benchmark):
+            return _measure(rung, settings, forms, device)
+    finally:  # after the tensors of _measure are gone
         gc.collect()
-        if rung.compile:
+        if rung.compile:  # its caches hold the model
             torch.compiler.reset()
-        if settings.device.type == "cuda":
+        if device.type == "cuda":
             torch.cuda.empty_cache()
 
 
-def _measure(rung: Rung, settings: Settings) -> Figures:
-    device, forms = settings.device, settings.forms
+def _measure(rung: Rung, settings: LadderSettings, forms: Forms, device: torch.device) -> Figures:
     began = now(device)
     recipe = Recipe(
         model=settings.model,
@@ -77,7 +55,7 @@ def _measure(rung: Rung, settings: Settings) -> Figures:
         fused=rung.fused,
     )
     network = build(settings.model, classes=forms.classes, size=settings.size)
-    step = TrainStep.of(recipe, network, device)
+    step = TrainStep(recipe, network, device)
     step.warm_up(rung.batch_size, settings.size)
     usage, clock = Usage(device), StepClock(device)
     feed = open_feed(
@@ -89,9 +67,9 @@ def _measure(rung: Rung, settings: Settings) -> Figures:
         warmup = now(device) - began
         with usage:
             real = _time(step, feed, clock, settings.seconds, settings.steps)
-        kept = tuple(part.clone() for part in next(feed))
-    # only now, with the loader stopped: a DataLoader would have got batches ready meanwhile
-    resident = itertools.repeat(kept)
+        fixed = tuple(part.clone() for part in next(feed))
+    # With the loader stopped: a DataLoader would go on preparing batches in the background.
+    resident = itertools.repeat(fixed)
     _time(step, resident, StepClock(device), 0.0, _LEAD_IN)
     ceiling = _time(step, resident, StepClock(device), settings.seconds / 2, settings.steps)
     return Figures(
@@ -112,11 +90,11 @@ def _measure(rung: Rung, settings: Settings) -> Figures:
 def _time(
     step: TrainStep,
     feed: Feed | Iterator[tuple[torch.Tensor, ...]],
-    clock: StepClock,
+    clock: "StepClock",
     seconds: float,
     steps: int | None,
 ) -> float:
-    """Images a second over so many steps, or over so many seconds."""
+    """Images a second over ``steps`` steps, or over ``seconds`` seconds if that is None."""
     images_seen = 0
     began = now(step.device)
     clock.mark()
@@ -139,7 +117,7 @@ def _quartiles(durations: list[float]) -> tuple[float, float, float]:
 
 @contextmanager
 def _cudnn(*, benchmark: bool) -> Iterator[None]:
-    """Whether cuDNN tries out its kernels; as it was on leaving."""
+    """Set whether cuDNN tries its kernels out, and restore the setting on exit."""
     cudnn = torch.backends.cudnn
     before = cudnn.benchmark
     cudnn.benchmark = benchmark
@@ -147,3 +125,34 @@ def _cudnn(*, benchmark: bool) -> Iterator[None]:
         yield
     finally:
         cudnn.benchmark = before
+
+
+class StepClock:
+    """Time between the ends of steps on the device's own clock, without waiting for it."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Start without marks."""
+        self._device = device
+        self._marks: list[torch.cuda.Event | float] = []
+
+    def mark(self) -> None:
+        """Mark the end of a step that was handed to the device, or the start of the first."""
+        if self._device.type == "cuda":
+            event = torch.cuda.Event(enable_timing=True)
+            event.record(torch.cuda.current_stream(self._device))
+            self._marks.append(event)
+        else:
+            self._marks.append(time.perf_counter())
+
+    def durations(self) -> list[float]:
+        """Seconds between each mark and the next; the device must have reached the last one."""
+        return [_between(first, second) for first, second in itertools.pairwise(self._marks)]
+
+
+def _between(first: torch.cuda.Event | float, second: torch.cuda.Event | float) -> float:
+    if isinstance(first, float) or isinstance(second, float):
+        assert isinstance(first, float)
+        assert isinstance(second, float)
+        return second - first
+    milliseconds: float = first.elapsed_time(second)
+    return milliseconds / 1000

@@ -1,4 +1,4 @@
-"""What is not as it should be on the machine and in the data, whatever limits now."""
+"""Warnings about the machine and the data, whatever the bottleneck."""
 
 import os
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ from fastdata.system import resources
 
 _CPUS = Path("/sys/devices/system/cpu")
 _FREE = 0.85  # of all cores
-_FEW = 0.02  # a share that is not worth a word
+_FEW = 0.02  # a share too small for a warning
 
 
 def throttled(cpus: Path = _CPUS) -> int:
-    """How often the processor slowed down since it was started because it was too hot."""
+    """How often the processor has slowed down because of heat since it was started."""
     total = 0
     for path in cpus.glob("cpu[0-9]*/thermal_throttle/core_throttle_count"):
         try:
@@ -27,7 +27,7 @@ def throttled(cpus: Path = _CPUS) -> int:
 
 
 def warnings(measured: Measured, throttles: int) -> tuple[str, ...]:
-    """Sentences: what was found, and what to do.
+    """Warnings in sentences, each with what to do.
 
     Args:
         measured: The figures.
@@ -40,7 +40,7 @@ def _core() -> Iterator[str]:
     if native.load() is None:
         yield (
             "the native core was not built, so OpenCV decodes whole images: install a C++ compiler "
-            "and libjpeg-turbo (libjpeg-dev), then install fastdata again"
+            "and libjpeg-turbo (libjpeg-dev), then reinstall fastdata"
         )
 
 
@@ -52,17 +52,17 @@ def _machine(measured: Measured, throttles: int) -> Iterator[str]:
     )
     if quota < affinity:
         yield (
-            f"the cgroup grants {quota:g} of the {affinity} cores that the scheduler offers; "
-            "threads beyond that are stopped for the rest of each period: ask for more"
+            f"the cgroup allows {quota:g} of the {affinity} cores; more threads are stopped for "
+            "the rest of each period: ask for more cores"
         )
     if measured.free_cores < _FREE * available:
         yield (
-            f"of {available} cores only {measured.free_cores:.1f} were free: other programs run "
-            "here, or the cores are limited from outside; the figures are what was left"
+            f"only {measured.free_cores:.1f} of {available} cores were free, as other programs run "
+            "or the cores are limited from outside: the figures are too low"
         )
     if torch.get_num_threads() > available:
         yield (
-            f"torch computes with {torch.get_num_threads()} threads on {available} cores: set "
+            f"torch uses {torch.get_num_threads()} threads on {available} cores: set "
             f"OMP_NUM_THREADS={available}"
         )
     policy = os.environ.get("OMP_WAIT_POLICY", "").lower()
@@ -73,7 +73,7 @@ def _machine(measured: Measured, throttles: int) -> Iterator[str]:
             "take cores from decoding; set it to passive before torch is imported"
         )
     if throttles:
-        yield f"the processor got too hot and slowed down {throttles} times while it was measured"
+        yield f"the processor got too hot and slowed down {throttles} times during the measurements"
 
 
 def _data(measured: Measured) -> Iterator[str]:
@@ -81,18 +81,19 @@ def _data(measured: Measured) -> Iterator[str]:
     plain = content.jpeg - content.runs
     if measured.kind != "folder" and plain > _FEW:
         yield (
-            f"{plain:.0%} of the images are JPEGs without restart runs, which are decoded whole: "
-            "pack them anew without --keep-bytes (`fastdata info` says why some were kept)"
+            f"{plain:.0%} of the images are JPEGs without restart markers, which are decoded "
+            "whole: pack again without --keep-bytes (`fastdata info` lists why some were not "
+            "re-encoded)"
         )
     if content.progressive > _FEW:
         yield (
             f"{content.progressive:.0%} of the images are progressive JPEGs, which are decoded "
-            "whole, several times over: `fastdata pack` makes them baseline"
+            "whole and slowly: `fastdata pack` makes them baseline"
         )
     if measured.kind != "folder" and 1 - content.jpeg > _FEW:
         yield (
-            f"{1 - content.jpeg:.0%} of the images are no JPEGs; OpenCV decodes them whole on "
-            "Python's threads"
+            f"{1 - content.jpeg:.0%} of the images are not JPEGs; OpenCV decodes them whole, in "
+            "Python threads"
         )
 
 
@@ -100,14 +101,14 @@ def _storage(measured: Measured) -> Iterator[str]:
     storage = measured.storage
     if storage.file_system is not None:
         yield (
-            f"the data set lies on a network file system ({storage.file_system}), whose speed "
-            "others share: a copy on a local disk is steadier"
+            f"the data set is on a network file system ({storage.file_system}), which others use "
+            "too: a copy on a local disk has a steadier speed"
         )
     if storage.cold is None:
         share = storage.from_storage
         why = (
-            "this system does not say what came from storage"
+            "this system does not count bytes from storage"
             if share is None
-            else f"only {share:.0%} of the bytes came from storage, the rest was still in memory"
+            else f"only {share:.0%} of the bytes came from storage, the rest was cached"
         )
-        yield f"cold reading could not be measured: {why}"
+        yield f"reading from a cold cache could not be measured: {why}"

@@ -12,12 +12,11 @@ from fastdata.errors import OptionError
 
 
 def checkpoint_blocks(model: nn.Module) -> None:
-    """Let each block of a model compute its activations anew in the backward pass.
+    """Let each block of a model recompute its activations in the backward pass.
 
-    Blocks are what a model strings together: the outermost parts of its sequences that have
-    parts of their own, such as the bottlenecks of a ResNet and the layers of a transformer. Their
-    weights keep their names. Gradients are the same to the bit, dropout included, and batch
-    statistics count each batch once.
+    Blocks are the outermost composite parts of a model's sequences, such as the bottlenecks of a
+    ResNet and the layers of a transformer. Their weights keep their names. Gradients are the same
+    to the bit, dropout included, and batch statistics count each batch once.
 
     Raises:
         OptionError: The model has no such blocks.
@@ -48,16 +47,16 @@ def _blocks(module: nn.Module) -> Iterator[nn.Module]:
 def _contexts(
     block: nn.Module,
 ) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """What surrounds a block's forward pass, and its repetition."""
+    """Contexts of a block's forward pass, and of its recomputation."""
     return nullcontext(), _without_statistics(block)
 
 
 @contextmanager
 def _without_statistics(block: nn.Module) -> Iterator[None]:
-    """Keep batch normalisation from counting a batch that it has seen before.
+    """Keep batch normalisation from counting a batch a second time.
 
-    Its other ways to leave the statistics alone keep fewer tensors for the backward pass, which
-    ``checkpoint`` takes for an error.
+    Its other ways to leave the statistics unchanged save fewer tensors for the backward pass, which
+    ``checkpoint`` reports as an error.
     """
     norms = [m for m in block.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
     before = [(norm.momentum, norm.num_batches_tracked) for norm in norms]

@@ -1,1 +1,0 @@
-"""Packed data sets back into files."""
