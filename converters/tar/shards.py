@@ -116,24 +116,13 @@ def _pax_record(keyword: bytes, value: bytes) -> bytes:
 
 
 def _block(name: bytes, prefix: bytes, size: int, kind: bytes) -> bytes:
-    fields = (
-        name.ljust(_NAME, b"\0"),
-        b"0000644\0",  # mode
-        b"0000000\0",  # user
-        b"0000000\0",  # group
-        b"%011o\0" % size,
-        b"00000000000\0",  # time
-        b"        ",  # checksum, blank while it is summed
-        kind,
-        bytes(_NAME),  # name of a link's target
-        b"ustar\00000",
-        bytes(64),  # names of user and group
-        bytes(16),  # device numbers
-        prefix.ljust(_PREFIX, b"\0"),
-        bytes(12),
-    )
-    block = b"".join(fields)
-    return block[:148] + b"%06o\0 " % sum(block) + block[156:]
+    owner = b"0000644\0" + 2 * b"0000000\0"  # mode, user, group
+    size_and_time = b"%011o\0" % size + b"00000000000\0"
+    link, owner_names_and_devices = bytes(_NAME), bytes(64 + 16)
+    start = name.ljust(_NAME, b"\0") + owner + size_and_time
+    end = kind + link + b"ustar\00000" + owner_names_and_devices + prefix.ljust(_PREFIX + 12, b"\0")
+    # The checksum counts itself as eight blanks.
+    return start + b"%06o\0 " % (sum(start) + sum(end) + 8 * 0x20) + end
 
 
 class _Members:
