@@ -146,7 +146,7 @@ def test_what_is_left_out_is_listed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("members", "message"),
     [
-        ({"a.jpg": b"", "A/b.jpg": b"", "a.txt": b""}, "do not follow each other"),
+        ({"a.jpg": b"", "A/b.jpg": b"", "a.txt": b""}, "are not consecutive"),
         ({"a.jpg": b"", "a.JPG": b""}, "two members of this extension"),
     ],
 )
