@@ -1,7 +1,7 @@
-"""The journal of a pack: which shards are whole, so that an interrupted pack goes on behind them.
+"""The journal of a pack: what is finished, so that an interrupted pack resumes after it.
 
 A file of records that only grows, and is synced after each. The first record is the mark, which
-says what is packed and how; every other one is a shard with the note that the packing job left:
+says what is packed and how; every other one is a finished shard with the tally's note of it:
 
     magic, length of the JSON text, CRC-32C of all else in the record, length of the note
     the JSON text
@@ -14,20 +14,27 @@ record before it is the last one.
 import json
 import os
 import struct
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
 
+from fastdata.converters.sources.listing import Skipped
+from fastdata.dataset.catalog.builder import CatalogBuilder
 from fastdata.dataset.manifest import Shard, read_shard
-from fastdata.errors import CorruptError
+from fastdata.errors import CorruptError, DestinationError
 from fastdata.system.checksum import crc32c
 from fastdata.system.files import fsync_folder, open_own, write_all, write_atomically
 from fastdata.system.untrusted import JsonFields
 
 _HEAD = struct.Struct("<8sIIQ")  # magic, bytes of the text, CRC-32C, bytes of the note
 _MAGIC = b"FDJRNL1\n"
-ADVICE = "it was edited: remove it and pack again with --overwrite"
+_SIZE = struct.Struct("<I")  # of a note's text
+_ADVICE = "it was edited: remove it and pack again with --overwrite"
+
+Noted = tuple[Shard, bytes]
+"""A finished shard, and its note."""
 
 
 class Journal:
@@ -58,6 +65,18 @@ class Journal:
             return text.decode("ascii", "backslashreplace")
         return None
 
+    def refuse_other(self, mark: str, destination: Path) -> None:
+        """Refuse to continue, or to remove, the work of a pack of something else.
+
+        Raises:
+            DestinationError: There is a journal with another mark.
+        """
+        if os.path.lexists(self.path) and self.mark() != mark:
+            raise DestinationError(
+                f"{destination}: holds an unfinished pack of another source or with other options; "
+                "use --overwrite to remove it"
+            )
+
     def append(self, shard: Shard, note: bytes) -> None:
         """Add a shard that is whole and synced; when this returns it is on the disk."""
         record = _record(json.dumps(asdict(shard), sort_keys=True).encode("ascii"), note)
@@ -68,7 +87,7 @@ class Journal:
         finally:
             os.close(fd)
 
-    def read(self) -> list[tuple[Shard, bytes]]:
+    def read(self) -> list[Noted]:
         """The shards and their notes, up to the first record that is incomplete or damaged.
 
         Raises:
@@ -93,7 +112,7 @@ class Journal:
         fsync_folder(self.path.parent)
 
     def _shard(self, text: bytes) -> Shard:
-        return read_shard(JsonFields.read(text, str(self.path), CorruptError, ADVICE))
+        return read_shard(JsonFields.read(text, str(self.path), CorruptError, _ADVICE))
 
     def _records(self) -> Iterator[tuple[bytes, bytes, int]]:
         """Yield text, note and end of each record."""
@@ -124,3 +143,92 @@ def _next(file: BinaryIO, size: int) -> tuple[bytes, bytes] | None:
     if crc32c(struct.pack("<IQ", text_bytes, note_bytes) + text + note) != crc:
         return None
     return text, note
+
+
+class Tally:
+    """What was done up to a position in the order of packing.
+
+    Args:
+        fields: Names of further fields that samples may have.
+
+    Attributes:
+        catalog: The rows of all samples.
+        skipped: What was left out while packing, in the order of packing.
+        not_recoded: How many JPEGs were to be re-encoded and could not be, by reason.
+        lossy_notes: How many images were packed with a change that is worth knowing, by change.
+        position: How many places of the order were dealt with.
+        read_bytes: Bytes of the files at these places.
+        source_bytes: Bytes of those that were packed.
+        image_bytes: Bytes of their images as they are stored.
+    """
+
+    def __init__(self, fields: tuple[str, ...] = ()) -> None:
+        self.catalog = CatalogBuilder(fields)
+        self.skipped: list[Skipped] = []
+        self.not_recoded: Counter[str] = Counter()
+        self.lossy_notes: Counter[str] = Counter()
+        self.position = 0
+        self.read_bytes = 0
+        self.source_bytes = 0
+        self.image_bytes = 0
+        self._rows_written = 0
+        self._skipped_written = 0
+
+    def note(self) -> bytes:
+        """All that came since the last note."""
+        content = {
+            "image_bytes": self.image_bytes,
+            "kept": self.not_recoded,
+            "noted": self.lossy_notes,
+            "position": self.position,
+            "read_bytes": self.read_bytes,
+            "skipped": self.skipped[self._skipped_written :],
+            "source_bytes": self.source_bytes,
+        }
+        text = json.dumps(content).encode("ascii")
+        rows = self.catalog.since(self._rows_written)
+        self._mark_written()
+        return _SIZE.pack(len(text)) + text + rows
+
+    def take(self, note: bytes, where: str) -> None:
+        """Continue behind a note; notes come in the order in which they were made.
+
+        Args:
+            note: What :meth:`note` gave.
+            where: The journal that holds it, for errors.
+
+        Raises:
+            CorruptError: It says what no pack wrote.
+        """
+        size = int.from_bytes(note[: _SIZE.size], "little")
+        end = _SIZE.size + size
+        fields = JsonFields.read(note[_SIZE.size : end], where, CorruptError, _ADVICE)
+        self.skipped += (_skipped(fields, pair) for pair in fields.list_of("skipped", list))
+        self.not_recoded = Counter(fields.counts("kept"))
+        self.lossy_notes = Counter(fields.counts("noted"))
+        self.position = fields.count("position")
+        self.read_bytes = fields.count("read_bytes")
+        self.source_bytes = fields.count("source_bytes")
+        self.image_bytes = fields.count("image_bytes")
+        fields.end()
+        try:
+            self.catalog.extend(note[end:])
+        except ValueError as error:
+            raise fields.problem(f"rows of the catalog are damaged: {error}") from None
+        self._mark_written()
+
+    def _mark_written(self) -> None:
+        self._rows_written = len(self.catalog)
+        self._skipped_written = len(self.skipped)
+
+
+def _skipped(fields: JsonFields, pair: list[object]) -> Skipped:
+    if len(pair) != len(Skipped._fields) or not all(isinstance(text, str) for text in pair):
+        raise fields.problem("'skipped' must hold pairs of texts")
+    return Skipped(*map(str, pair))
+
+
+def encode_report(skipped: Iterable[Skipped]) -> bytes:
+    """The content of skipped.jsonl: a line for each file that was left out, sorted."""
+    lines = (json.dumps(entry._asdict(), sort_keys=True) + "\n" for entry in sorted(skipped))
+    return "".join(lines).encode("ascii")

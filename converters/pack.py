@@ -1,30 +1,27 @@
 """From images in whatever form to a packed data set: ``fastdata pack SRC DST``."""
 
 import re
+import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Literal, TypedDict, Unpack
+from typing import Literal
 
-from fastdata import native
-from fastdata.converters.estimate import estimate
-from fastdata.converters.images.coding import Coding
-from fastdata.converters.images.transcode import RUN_PIXELS
-from fastdata.converters.job import Progress
-from fastdata.converters.pack_listing import PackReport, pack_listing
-from fastdata.converters.parts import behind, part_path, together
-from fastdata.converters.sources.listing import Listing, count_reasons
-from fastdata.converters.sources.open import AnySource, StrPath, list_source
+from fastdata.converters.images.coding import RUN_PIXELS, Coding
+from fastdata.converters.pack_run import Output, PackRun, Progress
+from fastdata.converters.sources.listing import Listing, Skipped
+from fastdata.converters.sources.open import AnySource, Selection, StrPath, list_source
 from fastdata.converters.sources.split import parse_split
-from fastdata.converters.sources.spool import room_for
+from fastdata.converters.stages import Stage
 from fastdata.errors import DestinationError, OptionError, SourceError
 from fastdata.images.limits import MAX_PIXELS
 from fastdata.system import resources
 from fastdata.system.mounts import network_file_system
 from fastdata.system.threads import check_count
 
-__all__ = ["Choice", "PackPlan", "PackReport", "estimate_pack", "pack", "parse_size"]
+__all__ = ["PackReport", "pack", "parse_size"]
 
 _UNITS: dict[str, int] = {
     "": 1,
@@ -34,176 +31,190 @@ _UNITS: dict[str, int] = {
 }
 
 
-class Choice(TypedDict, total=False):
-    """What is packed, and how it is coded.
-
-    Attributes:
-        kind: What the source is, where its content does not tell.
-        columns: What a table calls the ``"image"``, the ``"label"`` and the ``"key"``.
-        manifest: A list of the files to pack, CSV or JSON lines, with labels and fields; see
-            :func:`fastdata.converters.sources.file_list.list_from`.
-        fields: What becomes fields of samples: extensions of files beside the images of a folder;
-            columns of a table; members of tars, all of them without it.
-        classes: A file with the names of the classes, one a line, in the order of labels.
-        dedupe: Leaves out files of the same bytes as another.
-        limit: Most files, drawn at random, always the same.
-        workers: Reading threads; as many as there are cores without it.
-        keep_bytes: Whether image bytes are kept as they are. Otherwise JPEGs are coded anew,
-            without any change of a pixel, in restart runs of which a crop decodes only those it
-            needs. Where the native core is missing, bytes are kept.
-        run_pixels: Width of these runs.
-        resize: As in :class:`fastdata.converters.images.coding.Coding`, and so the next three.
-        format: Of images that are coded anew.
-        quality: Of JPEGs that are coded anew.
-        orient: Whether pixels are turned upright by EXIF.
-        max_pixels: Largest image; larger ones are left out.
-        damaged: ``"keep"`` packs of a damaged JPEG what libjpeg-turbo makes of it, and names it in
-            the list of what was left out.
-    """
-
-    kind: str | None
-    columns: Mapping[str, str]
-    manifest: StrPath | None
-    fields: tuple[str, ...]
-    classes: StrPath | None
-    dedupe: bool
-    limit: int | None
-    workers: int | None
-    keep_bytes: bool
-    run_pixels: int
-    resize: str | None
-    format: str | None
-    quality: int
-    orient: Literal["keep", "apply"]
-    max_pixels: int
-    damaged: Literal["skip", "keep"]
-
-
 @dataclass(frozen=True)
-class PackPlan:
-    """What a pack would do.
+class PackReport:
+    """What a pack did.
 
     Attributes:
-        samples: Number of samples; files that are no image count in proportion.
-        classes: Files of each class by its name.
-        bytes: Of all shards, about.
-        seconds: To read and code all files, about.
-        skipped_counts: How many files would be left out unread, by reason.
+        path: The data set.
+        kind: ``"tar"`` or ``"lmdb"``.
+        samples: Number of samples.
+        classes: Number of classes; 0 for a flat folder.
+        source_bytes: Bytes of the files that were packed; 0 if ``already_complete``.
+        image_bytes: Bytes of their images as stored; 0 if ``already_complete``.
+        bytes: Bytes of all files of the data set.
+        shards: Number of shards, or of groups within an LMDB file.
+        skipped: Name and reason of each file that was left out, sorted; if ``already_complete``,
+            only of those that were left out unread.
+        skipped_counts: How many files were left out, by reason.
+        not_recoded: How many JPEGs could not be re-encoded and were stored unchanged, by reason.
+        lossy_notes: How many images were packed with a change that is worth knowing, by change.
+        resumed: Samples that an interrupted pack of the same had finished.
+        bottleneck: The slowest stage, ``"reading"``, ``"coding"`` or ``"writing"``; None if
+            ``already_complete``.
+        seconds: Time it took.
+        already_complete: Whether the data set was there already, from the same source and with the
+            same options, so that nothing was written.
+        parts: The report of each part of a split, by name; all else is then their sum. Empty
+            without a split.
     """
 
+    path: Path
+    kind: str
     samples: int
-    classes: Mapping[str, int]
+    classes: int
+    source_bytes: int
+    image_bytes: int
     bytes: int
-    seconds: float
+    shards: int
+    skipped: tuple[Skipped, ...]
     skipped_counts: Mapping[str, int]
+    not_recoded: Mapping[str, int]
+    lossy_notes: Mapping[str, int]
+    resumed: int
+    bottleneck: Stage | None
+    seconds: float
+    already_complete: bool
+    parts: Mapping[str, "PackReport"] = field(default_factory=dict)
 
 
 def pack(
     src: AnySource,
     dst: StrPath,
     *,
+    kind: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    manifest: StrPath | None = None,
+    fields: tuple[str, ...] = (),
+    classes: StrPath | None = None,
+    dedupe: bool = False,
+    limit: int | None = None,
     split: str | None = None,
+    keep_bytes: bool = False,
+    run_pixels: int = RUN_PIXELS,
+    resize: str | None = None,
+    format: str | None = None,
+    quality: int = 90,
+    orient: Literal["keep", "apply"] = "keep",
+    max_pixels: int = MAX_PIXELS,
+    damaged: Literal["skip", "keep"] = "skip",
     shard_size: int | str = "256MB",
     shuffle: bool = True,
     seed: int = 0,
+    workers: int | None = None,
     network: bool = False,
     overwrite: bool = False,
     strict: bool = False,
     progress: Progress | None = None,
-    **choice: Unpack[Choice],
 ) -> PackReport:
     """Pack images into tar shards, or into one LMDB file.
 
-    The content depends on the source and on what is said here of its content, not on ``workers``.
-    Shards appear one by one, each whole; the manifest comes last and makes them a data set. Where
-    a pack was interrupted or failed, the same call continues behind its last whole shard, and ends
-    with the same bytes.
+    If a pack is interrupted, the same call resumes it after the last finished shard. The result is
+    the same to the byte, and does not depend on ``workers``. The manifest is written last: without
+    it a pack is unfinished.
 
     Args:
-        src: A folder of images, with class folders or flat; tars of WebDataset, a packed data set,
-            LMDB, TFRecord, Parquet, Arrow, HDF5 or MDS, a file, a folder of them or a pattern such
-            as ``"data/train-*"``; or samples, each a pair (image, label) or a mapping, as data
-            sets of torchvision and others give them.
-        dst: A name that ends in ``.lmdb`` for one LMDB file; else a folder for shards, new, empty
-            or packed before. With ``split``, a folder that gets a folder for each part, or the name
-            that each part's is made of: ``out-train.lmdb`` of ``out.lmdb``.
-        split: Parts and their shares, ``"train=0.9,val=0.1"``. A sample's part depends on its key
-            alone, so it stays the same when files are added.
-        shard_size: Most bytes of a shard, a number or a text such as ``"256MB"`` or ``"1GiB"``.
-        shuffle: Whether samples are packed in random order rather than that of ImageFolder.
-        seed: Of that order.
-        network: Allows an LMDB file on a network file system.
-        overwrite: Replaces a data set that is there, and starts anew where one is unfinished.
-        strict: Makes any file that would be skipped an error.
-        progress: Called after each sample, on the calling thread.
-        **choice: What is packed, and how it is coded: see :class:`Choice`.
+        src: Images to pack. A folder, with or without a sub-folder for each class; or WebDataset
+            tars, a packed data set, LMDB, TFRecord, Parquet, Arrow, HDF5 or MDS, given as a file, a
+            folder or a pattern such as ``"data/train-*"``; or samples in memory, each a pair
+            (image, label) or a mapping, such as a torchvision data set.
+        dst: Where to write. A name that ends in ``.lmdb`` makes one LMDB file, any other name a
+            folder of tar shards, which must be new, empty, or hold an earlier pack.
+        kind: Source format, if it cannot be detected: ``"folder"``, ``"packed"``,
+            ``"webdataset"``, ``"lmdb"``, ``"tfrecord"``, ``"parquet"``, ``"arrow"``, ``"hdf5"`` or
+            ``"mds"``.
+        columns: Columns of a table that hold the ``"image"``, the ``"label"`` and the ``"key"``,
+            such as ``{"image": "img"}``, if their names are unusual.
+        manifest: CSV or JSON Lines file that lists the images of ``src`` to pack, with columns
+            ``path`` and, if wanted, ``label``; other columns become fields.
+        fields: Further data to store with each image: extensions of files beside the images of a
+            folder, columns of a table, or members of tar samples (default: all of them).
+        classes: File of class names, one a line, in label order. Default: sorted folder names, or
+            what the source says.
+        dedupe: Skip files whose bytes equal an earlier file's.
+        limit: Pack at most this many randomly chosen files, the same ones each time.
+        split: Divide the samples into parts, such as ``"train=0.9,val=0.1"``. Each part is packed
+            into its own folder in ``dst``, or to ``out-train.lmdb`` if ``dst`` is ``out.lmdb``. A
+            sample's part depends only on its key, so it does not change when files are added.
+        keep_bytes: Store image files unchanged. By default JPEGs are re-encoded without loss: they
+            get restart markers, so that a crop decodes only the part of the file that it needs.
+            Files are also stored unchanged where the native core is missing.
+        run_pixels: Distance between restart markers in pixels, 8 to 65535.
+        resize: ``"256"`` shrinks the shorter side to 256 pixels, ``"longest:512"`` the longer side
+            to 512, and ``"224x224"`` resizes to exactly that width and height.
+        format: Re-encode all images as ``"jpeg"``, ``"png"`` or ``"raw"`` (an NPY file of uint8
+            pixels). Default: the format stays, or becomes PNG if loaders cannot read it.
+        quality: JPEG quality of images that are resized or re-encoded, 1 to 100.
+        orient: ``"apply"`` rotates images upright by their EXIF orientation; ``"keep"`` leaves
+            pixels as stored, which is how torchvision's ImageFolder reads them.
+        max_pixels: Skip images with more pixels (width times height).
+        damaged: ``"skip"`` leaves damaged JPEGs out; ``"keep"`` packs what can be decoded of them.
+            Both list them in skipped.jsonl.
+        shard_size: Maximum bytes of a shard, as a number or as ``"256MB"`` or ``"1GiB"``.
+        shuffle: Whether to pack samples in random order. If not, they are in ImageFolder's order.
+        seed: Random seed for shuffling.
+        workers: Number of threads that read and code. Default: one for each core.
+        network: Allow writing an LMDB file to a network file system, if no other host uses it.
+        overwrite: Replace a data set or an unfinished pack in ``dst``.
+        strict: Fail if a file would be skipped.
+        progress: Called after each sample, on the calling thread, with samples done, bytes done,
+            samples in all and bytes in all.
 
     Returns:
-        What was done; of a split, the sum of its parts.
+        What was done; for a split, the sum of its parts.
 
     Raises:
-        OptionError: An argument is out of range.
+        OptionError: An argument is out of range or contradicts another.
         SourceError: The source is missing or holds no image, or ``strict`` found a file to skip.
         MissingExtraError: The source needs a package that is not installed.
         DestinationError: The destination holds something else, or cannot be written.
         BusyError: Another process packs into it.
-        CorruptError: A data set is there but damaged, which ``overwrite`` replaces; or files of
+        CorruptError: The data set in ``dst`` is damaged, which ``overwrite`` replaces; or files of
             the source are.
     """
-    bytes_of_shard = parse_size(shard_size)
-    shares = None if split is None else parse_split(split)
     path = Path(dst)
+    selection = Selection(kind, columns or {}, manifest, fields, classes, dedupe, limit)
+    coding = Coding(
+        run_pixels=None if keep_bytes else run_pixels,
+        resize=resize,
+        quality=quality,
+        format=format,
+        orient=orient,
+        max_pixels=max_pixels,
+        damaged=damaged,
+    ).possible()
+    output = Output(parse_size(shard_size), shuffle, seed, overwrite, strict)
+    workers = thread_count(workers)
     if path.name.endswith(".lmdb") and not network:
         _refuse_network(path)
-    coding = _coding(choice)
-    listing = _listing(src, choice, room_for(path))
-
-    def pack_part(part: Listing, target: Path, step: Progress | None) -> PackReport:
-        return pack_listing(
-            part,
-            target,
-            coding,
-            shard_size=bytes_of_shard,
-            workers=choice.get("workers"),
-            shuffle=shuffle,
-            seed=seed,
-            overwrite=overwrite,
-            strict=strict,
-            progress=step,
-        )
-
-    if shares is None:
-        return pack_part(listing, path, progress)
+    pack_part = partial(_pack_part, coding=coding, output=output, workers=workers)
+    if split is None:
+        listing = list_source(src, selection, workers, path)
+        return pack_part(listing, path, progress=progress)
+    shares = parse_split(split)
+    listing = list_source(src, selection, workers, path)
     parts = shares.parts(listing)
     if empty := [name for name, part in parts.items() if not len(part)]:
         raise SourceError(
-            f"{listing.root}: no sample falls to {', '.join(empty)}; split it otherwise"
+            f"{listing.root}: no sample falls to {', '.join(empty)}; change the shares"
         )
     reports = {}
     for number, (name, part) in enumerate(parts.items()):
-        step = None if progress is None else behind(progress, list(parts.values()), number)
-        reports[name] = pack_part(part, part_path(path, name), step)
-    return together(path, reports)
+        step = None if progress is None else _progress_of(progress, list(parts.values()), number)
+        reports[name] = pack_part(part, _part_path(path, name), progress=step)
+    return _sum(path, reports)
 
 
-def estimate_pack(src: AnySource, **choice: Unpack[Choice]) -> PackPlan:
-    """What :func:`pack` would do, from a sample of the files; nothing is written.
+def thread_count(workers: int | None) -> int:
+    """Number of threads that read and code: as many as there are cores, if None.
 
     Raises:
-        OptionError: An argument is out of range.
-        SourceError: The source is missing or holds no image.
+        OptionError: It is out of range.
     """
-    coding = _coding(choice)
-    listing = _listing(src, choice)
-    found = estimate(listing, coding, choice.get("workers") or resources.cpu_count())
-    counts = Counter(listing.labels.tolist())
-    return PackPlan(
-        samples=found.samples,
-        classes={name: counts[label] for label, name in enumerate(listing.classes)},
-        bytes=found.bytes,
-        seconds=found.seconds,
-        skipped_counts=count_reasons(listing.skipped),
-    )
+    if workers is None:
+        return resources.cpu_count()
+    check_count("workers", workers)
+    return workers
 
 
 def parse_size(text: int | str) -> int:
@@ -219,41 +230,96 @@ def parse_size(text: int | str) -> int:
     return int(match[1]) * unit
 
 
-def _coding(choice: Choice) -> Coding:
-    keep = choice.get("keep_bytes", False) or native.load() is None
-    return Coding(
-        None if keep else choice.get("run_pixels", RUN_PIXELS),
-        choice.get("resize"),
-        choice.get("quality", 90),
-        choice.get("format"),
-        choice.get("orient", "keep"),
-        choice.get("max_pixels", MAX_PIXELS),
-        choice.get("damaged", "skip"),
-    )
-
-
-def _listing(src: AnySource, choice: Choice, room: Path | None = None) -> Listing:
-    workers = choice.get("workers")
-    if workers is not None:
-        check_count("workers", workers)
-    return list_source(
-        src,
-        kind=choice.get("kind"),
-        columns=choice.get("columns"),
-        manifest=choice.get("manifest"),
-        fields=choice.get("fields", ()),
-        classes=choice.get("classes"),
-        dedupe=choice.get("dedupe", False),
-        limit=choice.get("limit"),
-        workers=workers or resources.cpu_count(),
-        room=room,
-    )
-
-
 def _refuse_network(path: Path) -> None:
     system = network_file_system(path)
     if system is not None:
         raise DestinationError(
-            f"{path}: lies on a network file system ({system}); choose a local disk, or tar "
-            "shards, or --network where no other host touches the file"
+            f"{path}: on a network file system ({system}); choose a local disk or tar shards, or "
+            "use --network if no other host uses the file"
         )
+
+
+def _pack_part(
+    listing: Listing,
+    path: Path,
+    *,
+    coding: Coding,
+    output: Output,
+    workers: int,
+    progress: Progress | None,
+) -> PackReport:
+    started = time.perf_counter()
+    run = PackRun(listing, path, coding, output, workers=workers, progress=progress)
+    manifest = run.run()
+    return PackReport(
+        path=path,
+        kind=manifest.kind,
+        samples=manifest.samples,
+        classes=len(manifest.classes),
+        source_bytes=run.tally.source_bytes,
+        image_bytes=run.tally.image_bytes,
+        bytes=run.target.total_bytes(),
+        shards=len(manifest.shards),
+        skipped=tuple(run.skipped()),
+        skipped_counts=manifest.skipped,
+        not_recoded=manifest.kept,
+        lossy_notes=manifest.noted,
+        resumed=run.resumed,
+        bottleneck=run.bottleneck,
+        seconds=time.perf_counter() - started,
+        already_complete=run.already_complete,
+    )
+
+
+def _part_path(path: Path, name: str) -> Path:
+    """Where a part of a split goes.
+
+    Raises:
+        DestinationError: A link has the name of its folder: only the one above was named.
+    """
+    if path.name.endswith(".lmdb"):
+        return path.with_name(f"{path.name.removesuffix('.lmdb')}-{name}.lmdb")
+    if (path / name).is_symlink():
+        raise DestinationError(f"{path / name}: a symbolic link; remove it")
+    return path / name
+
+
+def _progress_of(progress: Progress, parts: list[Listing], number: int) -> Progress:
+    """Progress of one part as progress of all of them."""
+    counts = [len(part) for part in parts]
+    sizes = [int(part.sizes.sum()) for part in parts]
+
+    def step(count: int, size: int, _counts: int, _sizes: int) -> None:
+        done = sum(counts[:number]) + count, sum(sizes[:number]) + size
+        progress(*done, sum(counts), sum(sizes))
+
+    return step
+
+
+def _sum(path: Path, reports: Mapping[str, PackReport]) -> PackReport:
+    """What was done for all parts of a split."""
+    each = list(reports.values())
+    slowest = max(each, key=lambda report: report.seconds)
+
+    def counts(name: str) -> Mapping[str, int]:
+        return dict(sum((Counter(getattr(r, name)) for r in each), Counter[str]()))
+
+    return PackReport(
+        path=path,
+        kind=each[0].kind,
+        samples=sum(r.samples for r in each),
+        classes=each[0].classes,
+        source_bytes=sum(r.source_bytes for r in each),
+        image_bytes=sum(r.image_bytes for r in each),
+        bytes=sum(r.bytes for r in each),
+        shards=sum(r.shards for r in each),
+        skipped=tuple(sorted({entry for r in each for entry in r.skipped})),
+        skipped_counts=counts("skipped_counts"),
+        not_recoded=counts("not_recoded"),
+        lossy_notes=counts("lossy_notes"),
+        resumed=sum(r.resumed for r in each),
+        bottleneck=slowest.bottleneck,
+        seconds=sum(r.seconds for r in each),
+        already_complete=all(r.already_complete for r in each),
+        parts=reports,
+    )

@@ -21,9 +21,9 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         path, kind, samples, classes (name, or number where classes have no names -> count),
         class_bytes (likewise -> bytes of its images), unlabelled, bytes (of encoded images),
         fingerprint, and histograms (of ``"bytes"``, the size of an image); for packed ones also
-        stored_bytes, shards, fields, options, formats (name -> count), skipped, kept and noted
-        (reason -> count), width and height as [smallest, median, largest] in pixels, and
-        histograms of ``"width"``, ``"height"`` and ``"megapixels"``.
+        stored_bytes, shards, fields, options, formats (name -> count), skipped, not_recoded and
+        lossy_notes (reason -> count), width and height as [smallest, median, largest] in pixels,
+        and histograms of ``"width"``, ``"height"`` and ``"megapixels"``.
 
         A histogram is at most 10 lists [low, high, count] in rising order, which hold all samples:
         count of them lie at low or above and under high, in the last one at high, too. Their
@@ -52,8 +52,8 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
             "options": dict(manifest.options),
             "formats": {name: n for name, n in zip(FORMATS, codes, strict=False) if n},
             "skipped": dict(manifest.skipped),
-            "kept": dict(manifest.kept),
-            "noted": dict(manifest.noted),
+            "not_recoded": dict(manifest.kept),
+            "lossy_notes": dict(manifest.noted),
             "width": _spread(width),
             "height": _spread(height),
             "histograms": {

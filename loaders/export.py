@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fastdata.batch.source import Ids
-from fastdata.converters.sources import keys
-from fastdata.dataset.catalog.format import ABSENT
+from fastdata.converters.sources import listing
+from fastdata.dataset.catalog.format import ABSENT, FORMAT_MASK
 from fastdata.errors import DestinationError, NotADatasetError
 from fastdata.images.probe import EXTENSIONS, FORMATS
 from fastdata.loaders.readers.open_source import open_source
@@ -36,7 +36,6 @@ _ENDINGS = {  # that name a format as well as its own does
 _CHUNK = 4096  # samples looked up at once
 _MOST_PART = 255  # bytes of a file's name on every common file system
 _MOST_PATH = 3072  # bytes of a relative path, which leaves room for the folder's own
-_FORMAT = 0xFF  # bits of a row's flags
 
 # Neither a separator nor a NUL, and no surrogate but those that stand for a byte.
 _NEVER = re.compile("[/\0\ud800-\udc7f\udd00-\udfff]")
@@ -193,7 +192,7 @@ class _Names:
                     f"classes {first!r} and {second!r} would have one folder, {folder!r}; pack "
                     "again with other names of classes"
                 )
-        shortened = keys.class_folders(classes)
+        shortened = listing.class_folders(classes)
         self._in_keys = [shortened.get(name, name) for name in classes]
         longest = max(len(_encode(name)) for name in ("jpeg", *self._catalog.field_names))
         self._room = max(32, _MOST_PART - 1 - longest)
@@ -220,7 +219,7 @@ class _Names:
     def samples(self) -> Iterator[_Sample]:
         """The samples in the order of their ids."""
         for ids in _chunks(len(self._labels)):
-            codes = (self._catalog.rows(ids)["flags"] & _FORMAT).tolist()
+            codes = (self._catalog.rows(ids)["flags"] & FORMAT_MASK).tolist()
             offsets = {
                 name: self._catalog.field(name, ids)["offset"] for name in self._catalog.field_names
             }
@@ -246,7 +245,7 @@ class _Names:
         own = EXTENSIONS.get(format)
         if own is not None and ending[1:].lower() not in _ENDINGS.get(format, {own}):
             ending = f".{own}"
-        stem = _cut(_escaped(stem if keys.stem(called) == last else last), self._room)
+        stem = _cut(_escaped(stem if listing.stem(called) == last else last), self._room)
         names = [_escaped(stem + ending), *(_escaped(f"{stem}.{field}") for field in fields)]
         paths = ["/".join(filter(None, [*parts, name])) for name in names]
         if len(_encode(paths[0])) > _MOST_PATH:

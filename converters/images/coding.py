@@ -1,41 +1,81 @@
-"""What a pack does to images: size, format, quality, orientation, restart runs."""
+"""How an image is stored: unchanged, with restart markers, or re-encoded."""
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Self
 
-import numpy as np
-import numpy.typing as npt
-
 from fastdata import native
+from fastdata.converters.images import recode
 from fastdata.converters.images.orientation import orientation, turned
-from fastdata.converters.images.recode import readable
 from fastdata.converters.images.reductions import FIRST_FRAME, eight_bits, several_frames
-from fastdata.converters.images.transcode import RUN_PIXELS, salvage, transcode
 from fastdata.errors import DecodeError, OptionError
-from fastdata.images.limits import MAX_PIXELS, MOST_PIXELS, check_pixels
+from fastdata.images.limits import MAX_PIXELS, MOST_PIXELS, JpegLimits, check_pixels
 from fastdata.images.probe import ImageInfo, decoding_bytes, probe
 from fastdata.system.resources import BUDGET, never
 from fastdata.system.threads import check_count
 
-Pixels = npt.NDArray[np.uint8]
 Scalar = bool | int | str | None
+
+RUN_PIXELS = 32
+"""Pixels between restart markers: fewer cost bytes, more make crops decode more than they need."""
 
 TURNED = "turned upright"
 NOT_TURNED = "EXIF orientation dropped"
+WARNINGS = "JPEG with harmless warnings"
+LEFT_OVER = "bytes left over in JPEG data"
 
 _MOST_RUN_PIXELS = 65535
-_MOST_JPEG_SIDE = 65500  # libjpeg's own limit
 _RESIZE = re.compile(
     r"(?P<shorter>\d{1,6})|longest:(?P<longest>\d{1,6})|(?P<w>\d{1,6})x(?P<h>\d{1,6})"
 )
 _TARGETS = {"jpeg": "jpeg", "png": "png", "raw": "npy"}
 _OPTIONS = {"run_pixels": int, "resize": str, "quality": int, "format": str, "orient": str}
 _RARE = {"max_pixels": int, "damaged": str}  # stated only where they were chosen
-# What an image becomes that must be coded anew without a format asked for: lossy stays lossy.
-_LOSSY = ("jpeg", "webp")
+_LOSSY = ("jpeg", "webp")  # what becomes JPEG if it must be re-encoded; all else becomes PNG
+_OPENCV = ("jpeg", "png", "webp", "npy")  # every file of these formats is one that loaders read
 _START_OF_JPEG, _END_OF_JPEG = b"\xff\xd8\xff", b"\xff\xd9"
+_HAS_RUNS = "has restart runs already"
+
+
+class Transcoded(NamedTuple):
+    """A JPEG as it is to be stored.
+
+    Attributes:
+        image: Its bytes.
+        not_recoded: Why these are the file's own; empty where it was re-encoded, or had restart
+            markers already.
+        lossy_notes: ``WARNINGS`` where libjpeg warns of the file, though of no damage: bytes
+            between segments, no end, segments of an unknown kind. ``LEFT_OVER`` where the data of a
+            scan are longer than its pixels need: padding, or damage that no decoder can tell from
+            it. What was re-encoded has none of that.
+    """
+
+    image: bytes
+    not_recoded: str
+    lossy_notes: tuple[str, ...] = ()
+
+
+def transcode(jpeg: bytes, run_pixels: int, max_pixels: int = MAX_PIXELS) -> Transcoded:
+    """Re-encode a JPEG without loss, with restart markers and Huffman tables of its own.
+
+    Args:
+        jpeg: The whole file.
+        run_pixels: Wanted distance between restart markers in pixels.
+        max_pixels: Refuse a larger image.
+
+    Raises:
+        DecodeError: Some part of the image is damaged.
+    """
+    core = native.load()
+    if core is None:
+        return Transcoded(jpeg, "the native core was not built")
+    limits = JpegLimits(max_pixels)
+    coded, kept, warned, left_over = core.transcode_jpeg(jpeg, run_pixels, limits)
+    notes = (WARNINGS,) * warned + (LEFT_OVER,) * left_over
+    if coded is None:
+        return Transcoded(jpeg, "" if kept == _HAS_RUNS else kept, notes)
+    return Transcoded(coded, "", notes)
 
 
 class Coded(NamedTuple):
@@ -44,15 +84,15 @@ class Coded(NamedTuple):
     Attributes:
         image: Its bytes.
         info: What their header says.
-        kept: Why a JPEG has no restart runs, where it was to have them; empty otherwise.
-        notes: What was done by a rule that is worth knowing.
+        not_recoded: Why a JPEG got no restart markers, where it was to have them; empty otherwise.
+        lossy_notes: What was changed or left out that is worth knowing.
         damage: What is wrong with a file that was packed all the same; empty otherwise.
     """
 
     image: bytes
     info: ImageInfo
-    kept: str
-    notes: tuple[str, ...]
+    not_recoded: str
+    lossy_notes: tuple[str, ...]
     damage: str = ""
 
 
@@ -61,20 +101,20 @@ class Coding:
     """How images are stored. What needs no change keeps its pixels, and all but JPEG their bytes.
 
     Pixels are resampled by OpenCV's ``INTER_AREA``, the mean over the area that a new pixel covers,
-    and by ``INTER_LINEAR`` along a side that grows. What is coded anew loses metadata, alpha and
-    all bits but eight, and where the core was built, damaged JPEGs are found before that. With
-    restart runs every image is decoded once, so that what is packed can be read.
+    and by ``INTER_LINEAR`` along a side that grows. Re-encoding pixels loses metadata, alpha and
+    all bits but eight; where the native core was built, damaged JPEGs are found before that. With
+    restart markers every image is decoded once, so that what is packed can be read.
 
     Attributes:
-        run_pixels: Width of the restart runs that JPEGs are coded in; None keeps their bytes.
+        run_pixels: Pixels between the restart markers that JPEGs get; None keeps their bytes.
         resize: ``"256"``: the shorter side, as torchvision's Resize. ``"longest:512"``: the longer
             one. Neither makes anything larger. ``"224x224"``: exactly this width and height.
-        quality: Of JPEGs whose pixels are coded anew, 1 to 100.
+        quality: JPEG quality of pixels that are re-encoded, 1 to 100.
         format: ``"jpeg"``, ``"png"``, ``"raw"`` (an NPY file of (H, W, 3) uint8), or None: JPEG
             where it was JPEG or WebP, else PNG.
         orient: ``"apply"`` turns pixels upright by EXIF; ``"keep"`` leaves them as they are stored.
-        max_pixels: Larger images are refused.
-        damaged: ``"keep"`` stores of a damaged JPEG what libjpeg-turbo makes of it, gray where data
+        max_pixels: Refuse a larger image.
+        damaged: ``"keep"`` stores what libjpeg-turbo can decode of a damaged JPEG, gray where data
             are missing; ``"skip"`` refuses it.
 
     Raises:
@@ -137,6 +177,10 @@ class Coding:
             named.pop("quality", None)
         return cls(**named)  # type: ignore[arg-type]  # checked above, as what a user gives
 
+    def possible(self) -> Self:
+        """This coding, or one without restart markers if no native core can make them."""
+        return self if native.load() is not None else replace(self, run_pixels=None)
+
     def code_file(self, data: bytes, name: str = "", stopped: Callable[[], bool] = never) -> Coded:
         """Code one image of any format that is read, once there is memory for it.
 
@@ -153,30 +197,45 @@ class Coding:
                 missing.
             StoppedError: It is not wanted any more.
         """
-        keep = self.run_pixels is None
         try:
-            image, notes = readable(
-                data, name, keep=keep, max_pixels=self.max_pixels, stopped=stopped
-            )
-            coded = self._code(image, stopped)
+            notes: tuple[str, ...] = ()
+            info = self._probe(data)
+            if info is None:
+                data, notes = recode.readable(
+                    data,
+                    name,
+                    keep=self.run_pixels is None,
+                    max_pixels=self.max_pixels,
+                    stopped=stopped,
+                )
+                info = probe(data, self.max_pixels)
+            coded = self._code(data, info, stopped)
         except DecodeError as error:
             whole = None
             if self.damaged == "keep" and data.startswith(_START_OF_JPEG):
-                whole = salvage(data, self.max_pixels, stopped)
+                whole = recode.salvage(data, RUN_PIXELS, self.max_pixels, stopped)
             if whole is None:
                 raise
-            return self._code(whole, stopped)._replace(damage=str(error))
-        return coded._replace(notes=notes + coded.notes)
+            info = probe(whole, self.max_pixels)
+            return self._code(whole, info, stopped)._replace(damage=str(error))
+        return coded._replace(lossy_notes=notes + coded.lossy_notes) if notes else coded
 
-    def _code(self, data: bytes, stopped: Callable[[], bool]) -> Coded:
+    def _probe(self, data: bytes) -> ImageInfo | None:
+        """What the header says; None of what may need Pillow, or be no image at all."""
+        try:
+            info = probe(data, self.max_pixels)
+        except DecodeError:
+            return None
+        return info if info.format in _OPENCV else None
+
+    def _code(self, data: bytes, info: ImageInfo, stopped: Callable[[], bool]) -> Coded:
         """Code one image of a format that loaders read, once there is memory for it."""
-        info = probe(data, self.max_pixels)
-        # segments beside the image are copied as well
+        # Segments beside the image are copied as well.
         with BUDGET.lease(decoding_bytes(info, len(data)) + 4 * len(data), stopped):
             return self.code(data, info)
 
     def code(self, data: bytes, info: ImageInfo) -> Coded:
-        """Code one image.
+        """Code one image of a format that loaders read.
 
         Args:
             data: The whole file.
@@ -185,46 +244,53 @@ class Coding:
         Raises:
             DecodeError: It is damaged, or its new format cannot hold it.
         """
-        notes: tuple[str, ...] = (FIRST_FRAME,) if several_frames(data, info.format) else ()
         turn = orientation(data, info.format) if self.orient == "apply" else 1
         upright = (info.height, info.width) if turn > 4 else (info.width, info.height)
         size = _resized(self.resize, *upright)
         target = self._target(info.format)
         asked = self.format is not None and target != info.format
         if turn == 1 and size == upright and not asked:
-            return self._unchanged(data, info, notes)
+            return self._unchanged(data, info)
+        notes = _frames(data, info)
         if info.format == "jpeg" and native.load() is not None:
-            # OpenCV makes gray pixels of damage
+            # OpenCV makes gray pixels of damage.
             data, _, warnings = transcode(data, RUN_PIXELS, self.max_pixels)
             notes += warnings
-        pixels = turned(_decode(data, info), turn)
+        pixels = turned(recode.decoded(data, info), turn)
         if turn != 1:
             notes += (TURNED,)
         elif orientation(data, info.format) != 1:
             notes += (NOT_TURNED,)
         notes += eight_bits(data, info.format)
-        image = _encode(_resample(pixels, size), target, self.quality)
-        kept = ""
+        image = recode.encoded(recode.resampled(pixels, size), target, self.quality)
+        not_recoded = ""
         if target == "jpeg" and self.run_pixels is not None:
-            image, kept, _ = transcode(image, self.run_pixels, self.max_pixels)
-        return Coded(image, probe(image, self.max_pixels), kept, notes)
+            image, not_recoded, _ = transcode(image, self.run_pixels, self.max_pixels)
+        return Coded(image, probe(image, self.max_pixels), not_recoded, notes)
 
     def _target(self, kind: str) -> str:
         if self.format is not None:
             return _TARGETS[self.format]
-        return "jpeg" if kind in _LOSSY else "npy" if kind == "npy" else "png"
+        if kind in _LOSSY:
+            return "jpeg"
+        return "npy" if kind == "npy" else "png"
 
-    def _unchanged(self, data: bytes, info: ImageInfo, notes: tuple[str, ...]) -> Coded:
-        kept = ""
-        if info.format == "jpeg":
+    def _unchanged(self, data: bytes, info: ImageInfo) -> Coded:
+        """An image whose pixels stay as they are."""
+        if info.format != "jpeg":
             if self.run_pixels is not None:
-                data, kept, warnings = transcode(data, self.run_pixels, self.max_pixels)
-                notes += warnings
-            elif not data.endswith(_END_OF_JPEG):
-                transcode(data, RUN_PIXELS, self.max_pixels)  # the header does not tell a cut
-        elif self.run_pixels is not None:
-            _decode(data, info)  # a reader could do nothing with a file that cannot be decoded
-        return Coded(data, info, kept, notes)
+                recode.decoded(data, info)  # a loader could do nothing with what cannot be decoded
+            return Coded(data, info, "", _frames(data, info))
+        if self.run_pixels is not None:
+            image, not_recoded, notes = transcode(data, self.run_pixels, self.max_pixels)
+            return Coded(image, info, not_recoded, notes)
+        if not data.endswith(_END_OF_JPEG):
+            transcode(data, RUN_PIXELS, self.max_pixels)  # the header does not tell a cut
+        return Coded(data, info, "", ())
+
+
+def _frames(data: bytes, info: ImageInfo) -> tuple[str, ...]:
+    return (FIRST_FRAME,) if several_frames(data, info.format) else ()
 
 
 def _check_resize(text: str) -> None:
@@ -254,50 +320,3 @@ def _resized(resize: str | None, width: int, height: int) -> tuple[int, int]:
     if side <= wanted:
         return width, height
     return max(1, width * wanted // side), max(1, height * wanted // side)
-
-
-def _decode(data: bytes, info: ImageInfo) -> Pixels:
-    from fastdata.images.pixels import decode
-
-    pixels = decode(data)
-    height, width = pixels.shape[:2]
-    if (width, height) != (info.width, info.height):
-        raise DecodeError(
-            f"the header says {info.width} x {info.height} pixels, found {width} x {height}"
-        )
-    return pixels
-
-
-def _resample(pixels: Pixels, size: tuple[int, int]) -> Pixels:
-    import cv2
-
-    height, width = pixels.shape[:2]
-    # INTER_AREA is the mean over an area only where no side grows.
-    shrunk = (min(size[0], width), min(size[1], height))
-    if shrunk != (width, height):
-        pixels = np.asarray(cv2.resize(pixels, shrunk, interpolation=cv2.INTER_AREA), np.uint8)
-    if size != shrunk:
-        pixels = np.asarray(cv2.resize(pixels, size, interpolation=cv2.INTER_LINEAR), np.uint8)
-    return pixels
-
-
-def _encode(pixels: Pixels, kind: str, quality: int) -> bytes:
-    height, width = pixels.shape[:2]
-    if kind == "npy":
-        text = f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({height}, {width}, 3), }}"
-        padded = text.ljust(-(-(len(text) + 11) // 64) * 64 - 11) + "\n"
-        head = b"\x93NUMPY\x01\x00" + len(padded).to_bytes(2, "little")
-        return head + padded.encode("ascii") + pixels.tobytes()
-    if kind == "jpeg" and max(width, height) > _MOST_JPEG_SIDE:
-        raise DecodeError(
-            f"{width}x{height} pixels, and no side of a JPEG has over {_MOST_JPEG_SIDE}"
-        )
-    import cv2
-
-    gray = all(bool((part == part[:, :, :1]).all()) for part in (pixels[:1], pixels))
-    plane = pixels[:, :, 0] if gray else cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)
-    options = [cv2.IMWRITE_JPEG_QUALITY, quality] if kind == "jpeg" else []
-    done, image = cv2.imencode(f".{kind}", np.ascontiguousarray(plane), options)
-    if not done:
-        raise DecodeError(f"OpenCV cannot write {width}x{height} pixels as {kind.upper()}")
-    return image.tobytes()

@@ -1,4 +1,4 @@
-"""Images that no loader reads fast, coded to PNG, so that a packed data set holds none of them."""
+"""Images that cannot be stored as they are: re-encoded, salvaged, or made PNG by way of Pillow."""
 
 import io
 import struct
@@ -6,10 +6,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from fastdata import native
 from fastdata.converters.images.reductions import FIRST_FRAME, LESS_DEPTH, NO_ALPHA, STRETCHED
 from fastdata.errors import DecodeError
 from fastdata.images.jpeg_header import is_lossless
-from fastdata.images.limits import MAX_PIXELS, check_pixels
+from fastdata.images.limits import JpegLimits, check_pixels
 from fastdata.images.pillow import (
     FORMATS,
     depth,
@@ -19,10 +23,14 @@ from fastdata.images.pillow import (
     pillow_format,
     to_rgb,
 )
-from fastdata.images.probe import probe
+from fastdata.images.probe import ImageInfo, decoding_bytes, probe
 from fastdata.system.resources import BUDGET, never
 
+Pixels = npt.NDArray[np.uint8]
+
 _ORIENTATION = 274
+_MOST_JPEG_SIDE = 65500  # libjpeg's own limit
+_END_OF_JPEG = b"\xff\xd9"
 _BYTES_A_PIXEL = 16  # as the file has it, converted, as an array, and coded
 _JPEG2000_BYTES_A_PIXEL = 100  # where code blocks have 16 pixels, the least
 _JPEG2000_TILE_BYTES = 16 << 10
@@ -31,13 +39,77 @@ _START_OF_JPEG2000 = b"\xff\x4f\xff\x51"
 _PNG_HEAD = b"\x89PNG\r\n\x1a\n"
 
 
+def decoded(data: bytes, info: ImageInfo) -> Pixels:
+    """Decode an image to (H, W, 3) uint8 RGB.
+
+    Raises:
+        DecodeError: It is damaged.
+    """
+    from fastdata.images.pixels import decode
+
+    pixels = decode(data)
+    height, width = pixels.shape[:2]
+    if (width, height) != (info.width, info.height):
+        raise DecodeError(
+            f"the header says {info.width} x {info.height} pixels, found {width} x {height}"
+        )
+    return pixels
+
+
+def resampled(pixels: Pixels, size: tuple[int, int]) -> Pixels:
+    """Resize pixels to a width and a height."""
+    import cv2
+
+    height, width = pixels.shape[:2]
+    # INTER_AREA is the mean over an area only where no side grows.
+    shrunk = (min(size[0], width), min(size[1], height))
+    if shrunk != (width, height):
+        pixels = np.asarray(cv2.resize(pixels, shrunk, interpolation=cv2.INTER_AREA), np.uint8)
+    if size != shrunk:
+        pixels = np.asarray(cv2.resize(pixels, size, interpolation=cv2.INTER_LINEAR), np.uint8)
+    return pixels
+
+
+def encoded(pixels: Pixels, kind: str, quality: int) -> bytes:
+    """Encode (H, W, 3) uint8 RGB pixels as a ``"jpeg"``, a ``"png"`` or an ``"npy"`` file.
+
+    Raises:
+        DecodeError: The format cannot hold it.
+    """
+    height, width = pixels.shape[:2]
+    if kind == "npy":
+        return as_npy(pixels)
+    if kind == "jpeg" and max(width, height) > _MOST_JPEG_SIDE:
+        raise DecodeError(
+            f"{width}x{height} pixels, and no side of a JPEG has over {_MOST_JPEG_SIDE}"
+        )
+    import cv2
+
+    gray = all(bool((part == part[:, :, :1]).all()) for part in (pixels[:1], pixels))
+    plane = pixels[:, :, 0] if gray else cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)
+    options = [cv2.IMWRITE_JPEG_QUALITY, quality] if kind == "jpeg" else []
+    done, image = cv2.imencode(f".{kind}", np.ascontiguousarray(plane), options)
+    if not done:
+        raise DecodeError(f"OpenCV cannot write {width}x{height} pixels as {kind.upper()}")
+    return image.tobytes()
+
+
+def as_npy(pixels: Pixels) -> bytes:
+    """Pixels as an NPY file of (H, W, 3).
+
+    Args:
+        pixels: (H, W, 3), (H, W, 1) or (H, W), gray without channels.
+    """
+    height, width = pixels.shape[:2]
+    text = f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({height}, {width}, 3), }}"
+    padded = text.ljust(-(-(len(text) + 11) // 64) * 64 - 11) + "\n"
+    head = b"\x93NUMPY\x01\x00" + len(padded).to_bytes(2, "little")
+    colour = np.broadcast_to(pixels.reshape(height, width, -1), (height, width, 3))
+    return head + padded.encode("ascii") + np.ascontiguousarray(colour).tobytes()
+
+
 def readable(
-    data: bytes,
-    name: str,
-    *,
-    keep: bool = False,
-    max_pixels: int = MAX_PIXELS,
-    stopped: Callable[[], bool] = never,
+    data: bytes, name: str, *, keep: bool, max_pixels: int, stopped: Callable[[], bool] = never
 ) -> tuple[bytes, tuple[str, ...]]:
     """An image as a loader reads it: its own bytes, or those of a PNG with its pixels.
 
@@ -49,7 +121,7 @@ def readable(
         stopped: Whether it is not wanted any more, while it waits for memory.
 
     Returns:
-        The image, and what was done that is worth knowing.
+        The image, and what was changed or left out that is worth knowing.
 
     Raises:
         DecodeError: It is no image, or is damaged, or Pillow is needed and missing.
@@ -65,31 +137,60 @@ def readable(
         kind = None if keep or info.format == "jpeg" else needs_pillow(data)
         if kind is None:
             return data, ()
-    return to_png(data, kind, max_pixels, stopped)
+    return _to_png(data, kind, max_pixels, stopped)
 
 
-def to_png(
-    data: bytes,
-    kind: str,
-    max_pixels: int = MAX_PIXELS,
-    stopped: Callable[[], bool] = never,
-) -> tuple[bytes, tuple[str, ...]]:
-    """Decode an image by Pillow, and code it to PNG: 8 bits, RGB, or gray where it is gray.
-
-    An EXIF orientation that Pillow did not apply goes along.
+def salvage(
+    jpeg: bytes, run_pixels: int, max_pixels: int, stopped: Callable[[], bool] = never
+) -> bytes | None:
+    """What libjpeg-turbo makes of a damaged JPEG, gray where data are missing, as a whole image.
 
     Args:
-        data: The whole file.
-        kind: One of :data:`fastdata.images.pillow.FORMATS`.
-        max_pixels: Most pixels that it may have.
+        jpeg: The whole file.
+        run_pixels: Wanted distance between restart markers in pixels.
+        max_pixels: Refuse a larger image.
         stopped: Whether it is not wanted any more, while it waits for memory.
 
     Returns:
-        The PNG, and what was done that is worth knowing.
+        A JPEG of the same pixels where there is one, else a PNG; None where libjpeg-turbo makes no
+        picture of it either.
 
     Raises:
-        DecodeError: Pillow is missing, cannot read it, or it is too large.
         StoppedError: It is not wanted any more.
+    """
+    closed = jpeg + _END_OF_JPEG
+    try:
+        info = probe(closed, max_pixels)  # the limits hold for damaged images as well
+        with BUDGET.lease(2 * decoding_bytes(info, len(closed)) + 4 * len(closed), stopped):
+            return _salvaged(closed, run_pixels, max_pixels)
+    except DecodeError:
+        return None
+
+
+def _salvaged(closed: bytes, run_pixels: int, max_pixels: int) -> bytes | None:
+    from fastdata.images.pixels import decode
+
+    pixels = decode(closed)
+    core = native.load()
+    if core is not None:
+        limits = JpegLimits(max_pixels)
+        with suppress(DecodeError):
+            coded, *_ = core.transcode_jpeg(closed, run_pixels, limits, damaged=True)
+            # Where scans are missing, libjpeg smooths what it has, which coefficients cannot say.
+            if coded is not None and np.array_equal(decode(coded), pixels):
+                return bytes(coded)
+    import cv2
+
+    done, image = cv2.imencode(".png", cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR))
+    return image.tobytes() if done else None
+
+
+def _to_png(
+    data: bytes, kind: str, max_pixels: int, stopped: Callable[[], bool]
+) -> tuple[bytes, tuple[str, ...]]:
+    """Decode an image of a Pillow format; encode it as PNG, 8 bits, gray where it is gray.
+
+    An EXIF orientation that Pillow did not apply is copied.
     """
     label = FORMATS[kind].label
     if kind == "ico":  # Pillow decodes it where it opens it

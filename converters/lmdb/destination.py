@@ -4,10 +4,9 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from fastdata.converters.journal import Journal
+from fastdata.converters.destination import check_size
+from fastdata.converters.journal import Journal, Noted
 from fastdata.converters.lmdb.writer import LmdbWriter, whole_groups
-from fastdata.converters.place import Noted, check_size, refuse_other_pack
-from fastdata.converters.writer import Writer
 from fastdata.dataset.lmdb.file import open_file, read_manifest
 from fastdata.dataset.manifest import REPORT_NAME, Manifest, Shard
 from fastdata.errors import CorruptError, DestinationError, NotADatasetError
@@ -63,7 +62,7 @@ class LmdbDestination:
             with suppress(CorruptError):  # a damaged data set may go, anything else may not
                 self.manifest()
         else:
-            refuse_other_pack(self.path, self.journal, mark)
+            self.journal.refuse_other(mark, self.path)
             self._refuse_others()
 
     def prepare(self, mark: str, *, overwrite: bool) -> list[Noted]:
@@ -75,7 +74,7 @@ class LmdbDestination:
         self.journal.keep(count)
         return noted[:count]
 
-    def writer(self, shard_size: int, done: tuple[Shard, ...]) -> Writer:
+    def writer(self, shard_size: int, done: tuple[Shard, ...]) -> LmdbWriter:
         """Begin to write."""
         return LmdbWriter(self.path, shard_size, self.journal, done)
 
@@ -90,7 +89,7 @@ class LmdbDestination:
             self.report_path.unlink(missing_ok=True)
         self._clear()
 
-    def bytes(self) -> int:
+    def total_bytes(self) -> int:
         """Size of all files together."""
         with suppress(FileNotFoundError):
             return self.path.stat().st_size + self.report_path.stat().st_size

@@ -7,15 +7,16 @@ last group where a pack was interrupted.
 
 import hashlib
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from fastdata.converters.destination import Item, Placed
 from fastdata.converters.journal import Journal
 from fastdata.converters.lmdb.pages import PageStream
 from fastdata.converters.lmdb.tree import find_leaves
-from fastdata.converters.sink import Sink
-from fastdata.converters.writer import Item, Placed
+from fastdata.converters.stages import Sink
 from fastdata.dataset.catalog.builder import CatalogBuilder
 from fastdata.dataset.lmdb.format import (
     CATALOG_KEY,
@@ -60,7 +61,7 @@ def whole_groups(path: Path, groups: tuple[Shard, ...]) -> int:
 
 
 class LmdbWriter:
-    """One LMDB file; see :class:`fastdata.converters.writer.Writer`.
+    """One LMDB file; see :class:`fastdata.converters.destination.Writer`.
 
     There are no shards in it; groups of consecutive entries stand for them, each with the digest of
     its pages.
@@ -100,12 +101,7 @@ class LmdbWriter:
             raise
         self._pages = PageStream(self._send, leaves, entries, self._start)
 
-    def room(self, item: Item) -> bool:
-        """Whether the open group's pages stay within its size with this sample."""
-        end = self._pages.end_with(sample_key(self._pages.entries), _value_bytes(item))
-        return not self._samples or (end - self._start) * PAGE <= self._shard_size
-
-    def append(self, item: Item) -> Placed:
+    def append(self, item: Item, note: Callable[[], bytes] | None = None) -> Placed:
         """Write the next sample: its value is the image and the fields, end to end.
 
         Extension, label and the sample's own key are in the catalog alone.
@@ -113,13 +109,16 @@ class LmdbWriter:
         Raises:
             DestinationError: It is too large for an LMDB.
         """
-        size = _value_bytes(item)
+        key, size = sample_key(self._pages.entries), _value_bytes(item)
+        if note and self._samples:
+            end = self._pages.end_with(key, size)
+            if (end - self._start) * PAGE > self._shard_size:
+                self.end_shard(note())
         if size > MAX_VALUE:
             raise DestinationError(
                 f"{self._path}: sample {item.key!r} has {size} bytes, an entry of an LMDB holds at "
                 f"most {MAX_VALUE}; pack into a folder of shards"
             )
-        key = sample_key(self._pages.entries)
         self._pages.put(key, size, (item.image, *item.fields.values()))
         self._samples += 1
         return Placed(self._number, 0, _place(item))

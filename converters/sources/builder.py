@@ -10,12 +10,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastdata.converters.sources import keys
 from fastdata.converters.sources.fields import TextsBuilder, check_field_name, encode_text
-from fastdata.converters.sources.file_status import EMPTY, MAX_BYTES
-from fastdata.converters.sources.folder import nothing_left
 from fastdata.converters.sources.labels import LabelColumn
-from fastdata.converters.sources.listing import Skipped, fingerprint
+from fastdata.converters.sources.listing import (
+    Skipped,
+    Unreadable,
+    clashes_among,
+    class_folders,
+    fingerprint,
+    nothing_left,
+    unfit_size,
+)
 from fastdata.converters.sources.records import (
     ABSENT,
     EXTENT,
@@ -83,7 +88,7 @@ class Builder:
     def add(
         self,
         name: str | bytes | None,
-        image: Extent | str,
+        image: Extent | Unreadable,
         label: object,
         further: Mapping[str, Extent | bytes] | None = None,
         *,
@@ -102,9 +107,10 @@ class Builder:
         """
         number, self._count = self._count, self._count + 1
         path = self._path(name, head) or b"%08d" % number
-        reason = image if isinstance(image, str) else _unfit(image.size)
-        if reason or isinstance(image, str):
-            self._skipped.append(Skipped(os.fsdecode(path), str(reason)))
+        if not isinstance(image, Unreadable) and (reason := unfit_size(image.size)):
+            image = Unreadable(reason)
+        if isinstance(image, Unreadable):
+            self._skipped.append(Skipped(os.fsdecode(path), image.reason))
             return
         self._labels.add(label)
         self._folders.setdefault(path.rpartition(b"/")[0], array("q")).append(len(self._ends))
@@ -136,7 +142,7 @@ class Builder:
         extents = _table(self._extents)
         further = {name: _table(self._further[name]) for name in sorted(self._further)}
         tops = {os.fsdecode(folder.partition(b"/")[0]) for folder in self._folders if folder}
-        renamed = keys.class_folders(tuple(sorted(tops)))
+        renamed = class_folders(tuple(sorted(tops)))
         sizes = np.ascontiguousarray(extents["size"])
         columns = {name: self._texts[name].build() for name in sorted(self._texts)}
         base = fingerprint(classes, names, ends, sizes, labels, columns)
@@ -149,7 +155,7 @@ class Builder:
             fingerprint=content_fingerprint(base, texts, [("", extents), *further.items()]),
             _names=names,
             _ends=ends,
-            _numbers={} if texts else keys.clashes_among(self._folders.values(), names, ends),
+            _numbers={} if texts else clashes_among(self._folders.values(), names, ends),
             _renamed={os.fsencode(old): os.fsencode(new) for old, new in renamed.items()},
             _columns=columns,
             inputs=self._inputs,
@@ -207,12 +213,6 @@ def field_name(text: str) -> str:
 
 
 _BYTE_ENDINGS = {ending.encode("ascii") for ending in _ENDINGS}
-
-
-def _unfit(size: int) -> str | None:
-    if size == 0:
-        return EMPTY
-    return "over 4 GiB" if size > MAX_BYTES else None
 
 
 def _append(columns: "list[array[int]]", extent: Extent) -> None:

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from fastdata.converters.images.recode import as_npy
 from fastdata.converters.sources.builder import Wanted, field_name
 from fastdata.converters.sources.fields import encode_text
-from fastdata.errors import DecodeError, OptionError, SourceError
-from fastdata.images.probe import probe
+from fastdata.converters.sources.listing import Unreadable
+from fastdata.errors import OptionError, SourceError
 
 ROLES = ("image", "label", "key")
 
@@ -118,8 +118,8 @@ class Columns:
         return ", ".join(sorted(self._names)[:20]) + more
 
 
-def as_image(value: Any) -> bytes | str:
-    """Bytes of an image as a source may hold it, or why it is left out.
+def as_image(value: Any) -> bytes | Unreadable:
+    """Bytes of an image as a source may hold it.
 
     Encoded bytes stay as they are; so do those of a mapping with ``"bytes"``, as Hugging Face
     writes it. Pixels, uint8 of (H, W, 3), (H, W, 1) or (H, W), become an NPY file of (H, W, 3).
@@ -127,59 +127,36 @@ def as_image(value: Any) -> bytes | str:
     if isinstance(value, Mapping):
         path, value = value.get("path"), value.get("bytes")
         if value is None and path is not None:
-            return f"only a path, no image: {str(path)[:200]}"
+            return Unreadable(f"only a path, no image: {str(path)[:200]}")
     if value is None:
-        return "no image"
+        return Unreadable("no image")
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     if callable(getattr(value, "convert", None)):  # Pillow's, which need not be installed
         try:
             value = value.convert("RGB")
         except (OSError, SyntaxError, ValueError) as error:  # what Pillow raises for damage
-            return f"not an image: {error}"
+            return Unreadable(f"not an image: {error}")
     return _pixels(value)
 
 
-def _pixels(value: Any) -> bytes | str:
-    """An array of an image, encoded or not, as bytes, or why it is none."""
+def _pixels(value: Any) -> bytes | Unreadable:
+    """An array of an image, encoded or not, as bytes."""
     try:
         pixels = np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
-        return f"not an image: {type(value).__name__}: {error}"
+        return Unreadable(f"not an image: {type(value).__name__}: {error}")
     if pixels.dtype == np.uint8 and pixels.ndim == 1:  # as HDF5 holds encoded bytes
         return pixels.tobytes()
     if pixels.dtype == np.uint8 and pixels.ndim in (2, 3) and pixels.shape[2:] in _CHANNELS:
         return as_npy(pixels)
-    return (
+    return Unreadable(
         f"not an image: {type(value).__name__} of {pixels.dtype} {pixels.shape}, not encoded "
         "bytes, a Pillow image, or uint8 (H, W, 3)"
     )
 
 
 _CHANNELS = ((), (1,), (3,))
-
-
-def as_npy(pixels: npt.NDArray[np.uint8]) -> bytes:
-    """Pixels as an NPY file of (H, W, 3).
-
-    Args:
-        pixels: (H, W, 3), (H, W, 1) or (H, W), gray without channels.
-    """
-    height, width = pixels.shape[:2]
-    text = f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({height}, {width}, 3), }}"
-    padded = text.ljust(-(-(len(text) + 11) // 64) * 64 - 11) + "\n"
-    head = b"\x93NUMPY\x01\x00" + len(padded).to_bytes(2, "little")
-    colour = np.broadcast_to(pixels.reshape(height, width, -1), (height, width, 3))
-    return head + padded.encode("ascii") + np.ascontiguousarray(colour).tobytes()
-
-
-def begins_as_image(head: bytes) -> bool:
-    """Whether bytes that begin so, at least 16 of them, may be an image that can be read."""
-    try:
-        probe(head)
-    except DecodeError as error:
-        return not str(error).startswith("not an image")
-    return True
 
 
 def as_field(value: Any, where: str) -> bytes:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fastdata.converters.sources.listing import Listing, Skipped
+from fastdata.converters.sources.listing import Listing, Skipped, Unreadable
 from fastdata.system.threads import Threads
 
 _STEP = 1024  # files whose hashes are awaited together
@@ -47,7 +47,7 @@ def _digests(listing: Listing, workers: int) -> Iterator[tuple[int, bytes]]:
 
 def _digest(listing: Listing, place: int) -> bytes:
     data = listing.read(place)
-    return b"" if isinstance(data, str) else hashlib.blake2b(data, digest_size=16).digest()
+    return b"" if isinstance(data, Unreadable) else hashlib.blake2b(data, digest_size=16).digest()
 
 
 def _entry(listing: Listing, place: int, original: int) -> Skipped:

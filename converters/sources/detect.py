@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from fastdata.converters.sources.columns import begins_as_image
 from fastdata.converters.sources.formats import mds
 from fastdata.converters.sources.formats.arrow import ARROW_FILE, ARROW_STREAM, PARQUET
 from fastdata.converters.sources.formats.hdf5 import MAGIC
@@ -17,6 +16,7 @@ from fastdata.dataset import manifest
 from fastdata.dataset.lmdb.format import PAGE, is_lmdb
 from fastdata.dataset.lmdb.seal import is_sealed
 from fastdata.errors import OptionError, SourceError
+from fastdata.images.probe import sniff
 from fastdata.system.untrusted import open_regular, read_json, read_regular
 
 Kind = Literal[
@@ -86,7 +86,7 @@ def find(source: str | os.PathLike[str], kind: str | None = None) -> Found:
 
 def _of_folder(path: Path, kind: str | None) -> Found:
     inputs = (os.fspath(path),)
-    whole = kind if kind in _WHOLE else _whole(path) if kind is None else None
+    whole = _whole(path, kind)
     if whole is not None:
         return Found(whole, inputs, [path])  # type: ignore[arg-type]  # one of KINDS
     try:
@@ -115,8 +115,10 @@ def _of_folder(path: Path, kind: str | None) -> Found:
     return _of_files(str(path), found, inputs, None)._replace(others=others)
 
 
-def _whole(path: Path) -> str | None:
+def _whole(path: Path, kind: str | None) -> str | None:
     """What a folder is as a whole; None where its files decide."""
+    if kind is not None:
+        return kind if kind in _WHOLE else None
     if _is_packed(path):
         return "packed"
     if os.path.lexists(path / manifest.MARK_NAME):
@@ -130,15 +132,18 @@ def _of_files(text: str, files: list[Path], inputs: tuple[str, ...], kind: str |
     """One source of files that are all of one kind and of one split."""
     if not files:
         raise SourceError(f"{text}: no file{f' of {kind}' if kind else ''} is there")
-    kinds = {file: _kind_of(file) for file in files}
-    first = kinds[files[0]] if kind is None else kind
-    for file, what in kinds.items():
-        if what not in (first, None if kind else first):  # readers say what is wrong with it
-            raise SourceError(
-                f"{file}: {what or 'nothing that is known'}, not {first}"
-                f"{'' if kind else f', which {files[0]} is'}; give a folder of images, or files of "
-                f"one of {', '.join(KINDS[1:])}"
-            )
+    first = _kind_of(files[0]) if kind is None else kind
+    for file in files:
+        what = _kind_of(file)
+        if what == first:
+            continue
+        if what is None and kind is not None:
+            continue  # the reader of this kind says what is wrong with it
+        because = "" if kind else f", as {files[0]} is"
+        raise SourceError(
+            f"{file}: must be {first}{because}, found {what or 'no known format'}; give a folder "
+            f"of images, or files of one of {', '.join(KINDS[1:])}"
+        )
     if len(files) > 1 and first in ("lmdb", "packed"):
         raise SourceError(f"{text}: {len(files)} LMDB files; pack one after the other")
     splits = sorted({match[1] for file in files if (match := _PART.fullmatch(file.name))})
@@ -159,14 +164,19 @@ def _kind_of(path: Path) -> str | None:
                 return "packed"
     except OSError:
         return None
-    kinds = {
-        "lmdb": bool(head) and is_lmdb(head),
-        "webdataset": head[257:262] == b"ustar",
-        **{kind: head.startswith(magic) for kind, magic in _MAGIC.items()},
-        "tfrecord": is_tfrecord(head),
-        "image": begins_as_image(head[:16]),
-    }
-    return next((kind for kind, fits in kinds.items() if fits), None)
+    return _container(head) or ("image" if sniff(head[:16]) else None)
+
+
+def _container(head: bytes) -> str | None:
+    """Kind of a file that holds many images."""
+    if head and is_lmdb(head):
+        return "lmdb"
+    if head[257:262] == b"ustar":
+        return "webdataset"
+    for kind, magic in _MAGIC.items():
+        if head.startswith(magic):
+            return kind
+    return "tfrecord" if is_tfrecord(head) else None
 
 
 def _is_packed(path: Path) -> bool:

@@ -9,13 +9,20 @@ from pathlib import Path
 
 import numpy as np
 
-from fastdata.converters.sources import keys
 from fastdata.converters.sources.fields import TextsBuilder, check_field_name
-from fastdata.converters.sources.file_status import examine, unfit
-from fastdata.converters.sources.folder import nothing_left
 from fastdata.converters.sources.listed_labels import Labels
 from fastdata.converters.sources.listed_rows import rows
-from fastdata.converters.sources.listing import Listing, Skipped, fingerprint
+from fastdata.converters.sources.listing import (
+    Listing,
+    Skipped,
+    Unreadable,
+    clashes_among,
+    class_folders,
+    examine,
+    fingerprint,
+    nothing_left,
+    unfit,
+)
 from fastdata.errors import OptionError, SourceError
 
 
@@ -99,13 +106,15 @@ class _Collector:
             if column not in ("path", "label")
         }
         status = examine(os.path.join(self._root, os.fsdecode(name)))
-        if isinstance(status, str):
-            reason: str | None = "no such file" if status == "vanished" else status
+        if isinstance(status, Unreadable):
+            reason: str | None = status.reason
+            if reason == "vanished":
+                reason = "no such file"
         elif stat.S_ISDIR(status.st_mode):
             reason = "not a regular file: folder"
         else:
             reason = unfit(status)
-        if isinstance(status, str) or reason is not None:
+        if isinstance(status, Unreadable) or reason is not None:
             self._skipped.append(Skipped(os.fsdecode(name), reason or ""))
             return
         self._folders.setdefault(name.rpartition(b"/")[0], array("q")).append(len(self._sizes))
@@ -128,7 +137,7 @@ class _Collector:
         sizes = np.array(self._sizes, np.int64)
         columns = {name: self._columns[name].build() for name in sorted(self._columns)}
         tops = {os.fsdecode(folder.partition(b"/")[0]) for folder in self._folders if folder}
-        renamed = keys.class_folders(tuple(sorted(tops)))
+        renamed = class_folders(tuple(sorted(tops)))
         return Listing(
             root=self._root,
             classes=classes,
@@ -138,7 +147,7 @@ class _Collector:
             fingerprint=fingerprint(classes, names, ends, sizes, labels, columns),
             _names=names,
             _ends=ends,
-            _numbers=keys.clashes_among(self._folders.values(), names, ends),
+            _numbers=clashes_among(self._folders.values(), names, ends),
             _renamed={os.fsencode(old): os.fsencode(new) for old, new in renamed.items()},
             _columns=columns,
         )

@@ -8,8 +8,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from fastdata.converters.sources.builder import Wanted
 from fastdata.converters.sources.columns import Columns, as_image
-from fastdata.converters.sources.files import failure
 from fastdata.converters.sources.formats.table import Row, Table, list_table
+from fastdata.converters.sources.listing import Unreadable, failure
 from fastdata.converters.sources.records import RecordListing
 from fastdata.errors import OptionError, SourceError
 
@@ -110,8 +110,8 @@ def _path_of(image: Any) -> str | None:
     return os.fspath(image) if isinstance(image, str | os.PathLike) else None
 
 
-def _read(image: Any) -> bytes | str:
-    """Bytes of an image, or why there are none; the caller's own paths are read."""
+def _read(image: Any) -> bytes | Unreadable:
+    """Bytes of an image; the caller's own paths are read."""
     if isinstance(image, Mapping) and image.get("bytes") is None:
         image = image.get("path")
     if not isinstance(image, str | os.PathLike):

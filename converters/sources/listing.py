@@ -1,26 +1,35 @@
 """What a source holds, in flat arrays: about 30 bytes a file, and its name."""
 
+import errno
 import hashlib
 import json
 import os
+import re
+import stat
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fastdata.converters.sources import keys
 from fastdata.converters.sources.fields import Column, FieldFile
-from fastdata.converters.sources.files import read_file
 from fastdata.dataset.manifest import sha256_text
-
-__all__ = ["FieldFile", "Listing", "Skipped", "count_reasons", "fingerprint"]
-
+from fastdata.errors import SourceError
 
 PACKED_DAMAGED = "damaged but packed"
 """The kind of reason that only names a file: with ``damaged="keep"`` it is not left out."""
+
+CHANGED = "changed while it was read"
+EMPTY = "empty file"
+MAX_BYTES = 2**32 - 1  # of one file: the catalog states lengths in 32 bits, and so does LMDB
+
+# The process's own trouble, not the file's: skipping the file would lose it for nothing.
+_FATAL = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+# webdataset takes members under such a first folder for its own metadata and drops them silently.
+_META = re.compile(r"__[^/]*__", re.DOTALL)
 
 
 class Skipped(NamedTuple):
@@ -40,9 +49,27 @@ class Skipped(NamedTuple):
         return self.reason.partition(":")[0]
 
 
+class Unreadable(NamedTuple):
+    """In place of bytes that cannot be had.
+
+    Attributes:
+        reason: Why, as in :class:`Skipped`.
+    """
+
+    reason: str
+
+
 def count_reasons(skipped: Iterable[Skipped]) -> dict[str, int]:
     """How often each reason comes, without its detail, sorted by reason."""
     return dict(sorted(Counter(entry.kind for entry in skipped).items()))
+
+
+def nothing_left(source: str, skipped: Sequence[Skipped]) -> str:
+    """Message for a source of which no image is left."""
+    if not skipped:
+        return f"{source}: holds no image"
+    reasons = ", ".join(f"{count} {reason}" for reason, count in count_reasons(skipped).items())
+    return f"{source}: holds no image; left out: {reasons} (first: {skipped[0].name!r})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +106,10 @@ class Listing:
         """Names of the fields that samples may have, sorted."""
         return tuple(self._columns)
 
+    def input_paths(self) -> tuple[str, ...]:
+        """Paths that must not hold the destination."""
+        return (self.root,)
+
     def name(self, i: int) -> bytes:
         """Path of a file relative to the source."""
         start = int(self._ends[i - 1]) if i else 0
@@ -95,7 +126,7 @@ class Listing:
             top, rest, below = folder.partition(b"/")
             folder = self._renamed.get(top, top) + rest + below
         number = f"-{self._numbers[i]}" if i in self._numbers else ""
-        return folder + slash + os.fsencode(keys.stem(os.fsdecode(last)) + number)
+        return folder + slash + os.fsencode(stem(os.fsdecode(last)) + number)
 
     def fields(self, i: int) -> dict[str, bytes | FieldFile]:
         """Further fields of a sample by extension: their bytes, or the files that hold them."""
@@ -106,16 +137,16 @@ class Listing:
                 found[name] = value
         return found
 
-    def read(self, i: int) -> "bytes | str":
-        """A file's bytes, or why there are none.
+    def read(self, i: int) -> bytes | Unreadable:
+        """A file's bytes.
 
         Raises:
             SourceError: It cannot be read for a reason that lies in this process, here and below.
         """
         return read_file(os.fsdecode(self.name(i)), self.path(i), int(self.sizes[i]))
 
-    def read_fields(self, i: int) -> "dict[str, bytes | str]":
-        """Further fields of a sample by extension: their bytes, or why there are none."""
+    def read_fields(self, i: int) -> dict[str, bytes | Unreadable]:
+        """Bytes of the further fields of a sample by extension."""
         name = os.fsdecode(self.name(i))
         return {
             field: read_file(name, found.path, found.size)
@@ -124,7 +155,7 @@ class Listing:
             for field, found in self.fields(i).items()
         }
 
-    def bytes(self, i: int) -> int:
+    def size_of(self, i: int) -> int:
         """Bytes of all files of a sample."""
         beside = sum(column.read_bytes(i) for column in self._columns.values())
         return int(self.sizes[i]) + beside
@@ -182,3 +213,165 @@ def fingerprint(
         digest.update(f"field {name} ".encode("ascii"))
         column.hash_into(digest)
     return sha256_text(digest.digest())
+
+
+def stem(name: str) -> str:
+    """The last part of a key: a file's name without its extension, dots replaced.
+
+    webdataset and DALI split a member's name at the first dot of its last part; so a key has none
+    there.
+    """
+    return os.path.splitext(name)[0].replace(".", "_")
+
+
+def clashes(names: list[str]) -> dict[int, int]:
+    """Numbers that tell files of one folder apart whose stems are equal.
+
+    The first file of a stem keeps it; the others become stem-2, stem-3 and so on, passing over
+    what is another file's stem.
+
+    Args:
+        names: File names in sorted order.
+
+    Returns:
+        The number for each place among the names that needs one; mostly empty.
+    """
+    # Hashes in one array: a dictionary of all stems would take 300 MB for 2 million files.
+    hashes = np.fromiter((hash(stem(name)) for name in names), np.int64, len(names))
+    ordered = np.sort(hashes)
+    if not (ordered[1:] == ordered[:-1]).any():
+        return {}
+    repeated = np.isin(hashes, ordered[1:][ordered[1:] == ordered[:-1]])
+    numbers: dict[int, int] = {}
+    last: dict[str, int] = {}
+    taken = set(ordered.tolist())
+    for place in np.flatnonzero(repeated).tolist():
+        text = stem(names[place])
+        if text not in last:
+            last[text] = 1
+            continue
+        number = last[text] + 1
+        while hash(f"{text}-{number}") in taken:
+            number += 1
+        last[text] = numbers[place] = number
+    return numbers
+
+
+def clashes_among(
+    folders: Iterable[Sequence[int]], names: bytes, ends: npt.NDArray[np.int64]
+) -> dict[int, int]:
+    """Numbers that files of several folders need; the order of the files does not matter to them.
+
+    Args:
+        folders: The places of each folder's files.
+        names: Paths of all files, end to end.
+        ends: (n,) where each path ends.
+
+    Returns:
+        The number for each place that needs one; of equal names, the first place goes without.
+    """
+    numbers = {}
+    for places in folders:
+        files = sorted(
+            (os.fsdecode(names[ends[i - 1] if i else 0 : ends[i]].rpartition(b"/")[2]), i)
+            for i in places
+        )
+        for place, number in clashes([name for name, _ in files]).items():
+            numbers[files[place][1]] = number
+    return numbers
+
+
+def class_folders(names: tuple[str, ...]) -> dict[str, str]:
+    """How class folders are called within keys, where that differs from their name.
+
+    A leading ``__`` that webdataset would take for metadata is shortened to one underscore.
+    """
+    renamed: dict[str, str] = {}
+    taken = set(names)
+    for name in names:
+        if _META.fullmatch(name):
+            base = new = "_" + name.lstrip("_")
+            number = 2
+            while new in taken:
+                new = f"{base}-{number}"
+                number += 1
+            taken.add(new)
+            renamed[name] = new
+    return renamed
+
+
+def examine(path: str) -> os.stat_result | Unreadable:
+    """Status of what a path leads to."""
+    try:
+        return os.stat(path)
+    except OSError as error:
+        if isinstance(error, FileNotFoundError) and os.path.islink(path):
+            return Unreadable("broken symbolic link")
+        return Unreadable(read_failure(error))
+
+
+def unfit(status: os.stat_result) -> str | None:
+    """Why a path that is no folder cannot be a file of a data set; ``EMPTY`` may be a field."""
+    if stat.S_ISFIFO(status.st_mode):
+        return "not a regular file: FIFO"
+    if stat.S_ISSOCK(status.st_mode):
+        return "not a regular file: socket"
+    if not stat.S_ISREG(status.st_mode):
+        return "not a regular file: device"
+    return unfit_size(status.st_size)
+
+
+def unfit_size(size: int) -> str | None:
+    """Why an image cannot have so many bytes."""
+    if size == 0:
+        return EMPTY
+    return "over 4 GiB" if size > MAX_BYTES else None
+
+
+def read_file(name: str, path: bytes, size: int) -> bytes | Unreadable:
+    """A file's bytes, if it is as it was listed.
+
+    Args:
+        name: The file, for errors.
+        path: The file, as the system opens it.
+        size: Its size when it was listed.
+
+    Raises:
+        SourceError: It cannot be read for a reason that lies in this process.
+    """
+    try:
+        # Without NONBLOCK a FIFO that took the file's place would hang the pack.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with open(fd, "rb") as file:
+            before = os.fstat(fd)
+            if not stat.S_ISREG(before.st_mode) or before.st_size != size:
+                return Unreadable(CHANGED)
+            data = file.read(size + 1)
+            after = os.fstat(fd)
+    except OSError as error:
+        return failure(name, error)
+    unchanged = len(data) == size and after.st_mtime_ns == before.st_mtime_ns
+    return data if unchanged else Unreadable(CHANGED)
+
+
+def failure(name: str, error: OSError) -> Unreadable:
+    """What stands in place of a file that the system would not read.
+
+    Raises:
+        SourceError: The reason lies in this process.
+    """
+    if error.errno in _FATAL:
+        raise SourceError(
+            f"{name}: cannot read this file: {error.strerror}; raise the limit (ulimit) or use "
+            "fewer workers"
+        ) from error
+    return Unreadable(read_failure(error))
+
+
+def read_failure(error: OSError) -> str:
+    """Reason for leaving out what the system would not read."""
+    if isinstance(error, FileNotFoundError):
+        return "vanished"
+    if error.errno == errno.ELOOP:
+        return "symbolic link loop"
+    return f"unreadable: {error.strerror}"

@@ -17,8 +17,7 @@ import numpy.typing as npt
 
 from fastdata.converters.problems import read_range
 from fastdata.converters.sources.fields import Texts
-from fastdata.converters.sources.files import CHANGED, failure
-from fastdata.converters.sources.listing import Listing
+from fastdata.converters.sources.listing import CHANGED, Listing, Unreadable, failure
 from fastdata.dataset.manifest import sha256_text
 from fastdata.errors import SourceError
 from fastdata.system.checksum import crc32c
@@ -52,8 +51,8 @@ ABSENT = Extent(0, -1)
 class Store(Protocol):
     """What extents lie in; used from many threads."""
 
-    def fetch(self, extent: Extent) -> bytes | str:
-        """The bytes, or why there are none.
+    def fetch(self, extent: Extent) -> bytes | Unreadable:
+        """Read the bytes.
 
         Raises:
             SourceError: They cannot be read for a reason that lies in this process.
@@ -76,7 +75,7 @@ class Files:
         self.paths = list(paths)
         self._marks = [_mark(path) for path in self.paths]
 
-    def fetch(self, extent: Extent) -> bytes | str:
+    def fetch(self, extent: Extent) -> bytes | Unreadable:
         """See :class:`Store`."""
         path = self.paths[extent.file]
         try:
@@ -89,7 +88,7 @@ class Files:
         except OSError as error:
             return failure(str(path), error)
         same = (status.st_size, status.st_mtime_ns) == self._marks[extent.file]
-        return data if same and len(data) == extent.size else CHANGED
+        return data if same and len(data) == extent.size else Unreadable(CHANGED)
 
 
 def _mark(path: Path) -> tuple[int, int]:
@@ -121,16 +120,20 @@ class RecordListing(Listing):
         """Names of the fields that samples may have, sorted."""
         return tuple(sorted({*self._further, *self._columns}))
 
+    def input_paths(self) -> tuple[str, ...]:
+        """See :meth:`Listing.input_paths`."""
+        return self.inputs
+
     def key(self, i: int) -> bytes:
         """Name of the sample, unlike every other's."""
         found = self._keys.get(i, b"", "") if self._keys else None
         return found if isinstance(found, bytes) else super().key(i)
 
-    def read(self, i: int) -> bytes | str:
+    def read(self, i: int) -> bytes | Unreadable:
         """See :meth:`Listing.read`."""
         return self._fetch(self._extents[i])
 
-    def read_fields(self, i: int) -> dict[str, bytes | str]:
+    def read_fields(self, i: int) -> dict[str, bytes | Unreadable]:
         """See :meth:`Listing.read_fields`."""
         found = super().read_fields(i)
         for name, column in self._further.items():
@@ -149,14 +152,14 @@ class RecordListing(Listing):
             _keys=self._keys.take(places) if self._keys else None,
         )
 
-    def _fetch(self, row: np.void) -> bytes | str:
+    def _fetch(self, row: np.void) -> bytes | Unreadable:
         extent = Extent(*row.tolist())
         data = self._store.fetch(extent)
-        if isinstance(data, str) or extent.crc in (UNCHECKED, crc32c(data)):
+        if isinstance(data, Unreadable) or extent.crc in (UNCHECKED, crc32c(data)):
             return data
-        return DAMAGED
+        return Unreadable(DAMAGED)
 
-    def bytes(self, i: int) -> int:
+    def size_of(self, i: int) -> int:
         """Bytes of all that is read of a sample."""
         further = sum(max(0, int(column["size"][i])) for column in self._further.values())
         return int(self.sizes[i]) + further

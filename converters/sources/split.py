@@ -76,7 +76,7 @@ def parse_split(text: str) -> Split:
     return Split(tuple(names), tuple(shares))
 
 
-def limit(listing: Listing, samples: int) -> Listing:
+def limited(listing: Listing, samples: int) -> Listing:
     """Some files drawn at random, always the same, in their order; no more than there are.
 
     Raises:

@@ -6,7 +6,7 @@ import weakref
 from pathlib import Path
 
 from fastdata.converters.problems import read_range
-from fastdata.converters.sources.files import CHANGED, failure
+from fastdata.converters.sources.listing import CHANGED, Unreadable, failure
 from fastdata.converters.sources.records import Extent
 from fastdata.errors import DestinationError
 from fastdata.system.checksum import crc32c
@@ -46,21 +46,16 @@ class Spool:
         self._size += len(data)
         return extent
 
-    def fetch(self, extent: Extent) -> bytes | str:
+    def fetch(self, extent: Extent) -> bytes | Unreadable:
         """See :class:`fastdata.converters.sources.records.Store`."""
         try:
             data = read_range(self._fd, extent.offset, extent.size)
         except OSError as error:
             return failure(str(self._folder), error)
-        return data if len(data) == extent.size else CHANGED
+        return data if len(data) == extent.size else Unreadable(CHANGED)
 
     def _full(self, error: OSError) -> DestinationError:
         return DestinationError(
             f"{self._folder}: {error.strerror or error}; a source that is read once needs room "
             "here for a copy of its images while it is packed"
         )
-
-
-def room_for(path: str | os.PathLike[str]) -> Path:
-    """Where a copy lies while something is packed to a path: on the same disk."""
-    return Path(os.path.realpath(path)).parent

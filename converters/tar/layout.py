@@ -1,13 +1,18 @@
 """What every byte of a shard must be, by the catalog: headers to the bit, content by its CRC32C."""
 
 import os
-import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from fastdata.converters.tar.format import END, member_header, padding
+from fastdata.converters.tar.shards import (
+    END,
+    index_file,
+    index_line,
+    member_header,
+    padding,
+)
 from fastdata.dataset.catalog.format import ABSENT, FORMAT_MASK
 from fastdata.dataset.catalog.reader import Catalog
 from fastdata.errors import CatalogError
@@ -15,7 +20,6 @@ from fastdata.images.probe import EXTENSIONS, FORMATS
 from fastdata.system.checksum import crc32c
 
 _ROWS = 1024  # looked up at once
-_SPACE = re.compile(rb"[\t\n\v\f\r ]")
 
 
 class Content(NamedTuple):
@@ -141,24 +145,6 @@ def end_of(found: list[Piece]) -> int:
 def tail(at: int) -> Piece:
     """The blocks that end a shard."""
     return Piece(at, END, None)
-
-
-def index_file(lines: list[bytes]) -> bytes:
-    """The index that DALI's reader takes, of a shard with these samples."""
-    return b"v1.2 %d\n%b\n" % (len(lines), b"\n".join(lines))
-
-
-def index_line(members: list[tuple[bytes, int, int, bytes]]) -> bytes:
-    """A sample's line in the index.
-
-    Args:
-        members: Extension, offset, size and name of each.
-    """
-    # DALI splits the line at white space and takes the name for its messages only.
-    return b" ".join(
-        b"%b %d %d %b" % (_SPACE.sub(b"_", extension), offset, size, _SPACE.sub(b"_", name))
-        for extension, offset, size, name in members
-    )
 
 
 def index_of(samples: Iterable[Entry]) -> bytes | None:

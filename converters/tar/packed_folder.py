@@ -12,10 +12,20 @@ from fastdata.converters.problems import Problem
 from fastdata.dataset import manifest
 from fastdata.dataset.catalog.format import MAGIC
 from fastdata.dataset.catalog.reader import Catalog
-from fastdata.dataset.manifest import CATALOG_NAME, FILE_NAME, MARK_NAME, Manifest, Shard
-from fastdata.errors import CatalogError, ManifestError, NotADatasetError
+from fastdata.dataset.manifest import (
+    CATALOG_NAME,
+    FILE_NAME,
+    MARK_NAME,
+    REPORT_NAME,
+    Manifest,
+    Shard,
+)
+from fastdata.errors import CatalogError, DestinationError, ManifestError, NotADatasetError
+from fastdata.system.files import TMP_SUFFIX
 from fastdata.system.untrusted import open_regular, read_regular
 
+_NAMES = "|".join(map(re.escape, (CATALOG_NAME, FILE_NAME, MARK_NAME, REPORT_NAME)))
+_OURS = re.compile(rf"(shard-\d{{6,}}\.(tar|idx)|{_NAMES})(\.tmp)?")
 SHARD_NAME = re.compile(r"shard-\d{6,}\.tar")
 LEFTOVER = re.compile(
     r"(shard-\d{6,}\.(tar|idx)|catalog\.fdc|dataset\.json|skipped\.jsonl|\.pack\.\w+)\.tmp"
@@ -65,6 +75,36 @@ def has_catalog(folder: Path) -> bool:
             return os.pread(fd, len(MAGIC), 0) == MAGIC
     except OSError:
         return False
+
+
+def refuse_foreign(folder: Path, names: set[str]) -> None:
+    """Refuse to pack into a folder with anything in it that no pack of ours wrote.
+
+    Args:
+        folder: The folder.
+        names: What it holds, but for a lock.
+
+    Raises:
+        DestinationError: There is such a thing.
+    """
+    for name in sorted(names):
+        if not _OURS.fullmatch(name):
+            raise DestinationError(
+                f"{folder}: holds {name!r}, which is no part of a data set; choose another folder, "
+                "or empty this one"
+            )
+    if FILE_NAME in names and not has_manifest(folder):
+        raise DestinationError(
+            f"{folder / FILE_NAME}: not a manifest of fastdata; choose another folder, or remove "
+            "this file"
+        )
+    # A pack writes nothing before its journal, which is removed after the manifest has come.
+    unknown = {name for name in names if not name.endswith(TMP_SUFFIX)}
+    if unknown and not {FILE_NAME, MARK_NAME} & unknown:
+        raise DestinationError(
+            f"{folder}: holds {min(unknown)!r}, which fastdata did not write (no {FILE_NAME}); "
+            "choose another folder, or empty this one"
+        )
 
 
 def open_manifest(folder: Path) -> tuple[Manifest | None, list[Problem]]:

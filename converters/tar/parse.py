@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fastdata.converters.tar.format import BLOCK
+from fastdata.converters.tar.shards import BLOCK
 from fastdata.errors import ShardError
 
 _ZEROS = bytes(BLOCK)

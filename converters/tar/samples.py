@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from fastdata.converters.problems import digest_of, read_range
 from fastdata.converters.sources.listing import Skipped
-from fastdata.converters.tar.layout import index_file, index_line
+from fastdata.converters.tar.shards import index_file, index_line
 from fastdata.converters.tar.webdataset import Group, read_groups
 from fastdata.dataset.manifest import Shard, digest_text
 from fastdata.errors import DecodeError, ShardError

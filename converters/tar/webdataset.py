@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from fastdata.converters.tar.parse import Member, read_members
 from fastdata.errors import DecodeError, ShardError
-from fastdata.images.probe import probe
+from fastdata.images.probe import probe, sniff
 
 CLASSES = 1_000_000  # labels lie below; more of them are no classes
 
@@ -34,7 +34,7 @@ class Group(NamedTuple):
         found = [
             extension
             for extension, member in self.members.items()
-            if _begins_as_image(os.pread(fd, min(_HEAD, member.size), member.offset))
+            if sniff(os.pread(fd, min(_HEAD, member.size), member.offset))
         ]
         if len(found) > 1:  # a text that begins with "BM" is no BMP
             return next((name for name in found if self._is_image(fd, name)), found[0])
@@ -89,14 +89,6 @@ def read_groups(fd: int, where: str) -> Iterator[Group]:
         group = Group(key, {extension: member})
     if group is not None:
         yield group
-
-
-def _begins_as_image(head: bytes) -> bool:
-    try:
-        probe(head)
-    except DecodeError as error:
-        return not str(error).startswith("not an image")
-    return True
 
 
 def _error(where: str, member: Member, text: str) -> ShardError:

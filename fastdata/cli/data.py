@@ -3,14 +3,13 @@
 import dataclasses
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import fastdata
 from fastdata.cli import console
 from fastdata.cli.options import Data, Json
-from fastdata.converters.pack import Choice
 from fastdata.images.limits import MAX_PIXELS
 from fastdata.report import text
 
@@ -178,7 +177,7 @@ def pack(
 
     If packing is interrupted, rerun the command to resume.
     """
-    choice: Choice = {
+    selected: dict[str, Any] = {
         "kind": kind,
         "columns": _columns(column or []),
         "manifest": manifest,
@@ -186,9 +185,8 @@ def pack(
         "classes": classes,
         "dedupe": dedupe,
         "limit": limit,
-        "workers": workers,
-        "keep_bytes": keep_bytes,
-        "run_pixels": run_pixels,
+    }
+    coded: dict[str, Any] = {
         "resize": resize,
         "format": format,
         "quality": quality,
@@ -197,9 +195,12 @@ def pack(
         "damaged": damaged.value,
     }
     if dry_run:
-        from fastdata.converters.pack import estimate_pack
+        from fastdata.converters.estimate import estimate_pack
+        from fastdata.converters.images.coding import Coding
+        from fastdata.converters.sources.open import Selection
 
-        plan = estimate_pack(source, **choice)
+        coding = Coding(run_pixels=None if keep_bytes else run_pixels, **coded)
+        plan = estimate_pack(source, Selection(**selected), coding, workers)
         if as_json:
             console.print_json(dataclasses.asdict(plan))
         else:
@@ -209,8 +210,12 @@ def pack(
         report = fastdata.pack(
             source,
             destination,
-            **choice,
+            **selected,
+            **coded,
             split=split,
+            keep_bytes=keep_bytes,
+            run_pixels=run_pixels,
+            workers=workers,
             shard_size=shard_size,
             shuffle=shuffle,
             seed=seed,

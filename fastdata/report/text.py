@@ -7,7 +7,8 @@ from fastdata.dataset.manifest import REPORT_NAME
 
 if TYPE_CHECKING:
     from fastdata.converters.check.index import IndexReport
-    from fastdata.converters.pack import PackPlan, PackReport
+    from fastdata.converters.estimate import PackPlan
+    from fastdata.converters.pack import PackReport
     from fastdata.converters.problems import VerifyReport
     from fastdata.converters.sources.listing import Skipped
     from fastdata.loaders.export import ExportReport
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 Rows = Mapping[str, object]
 
 _FEW = 10  # skipped files, or classes, that are listed in a table; JSON has them all
-_COUNTS = {"skipped": "skipped", "kept": "not re-encoded", "noted": "lossy changes"}
+_COUNTS = {"skipped": "skipped", "not_recoded": "not re-encoded", "lossy_notes": "lossy changes"}
 _HISTOGRAMS = {
     "width": "widths",
     "height": "heights",
@@ -95,10 +96,10 @@ def pack_rows(report: "PackReport") -> Rows:
         "data set": f"{human_bytes(report.bytes)} in {_shards(report)}",
         "skipped": reasons(report.skipped_counts) or "none",
     }
-    if report.kept_counts:
-        rows["not re-encoded"] = reasons(report.kept_counts)
-    if report.noted:
-        rows["lossy changes"] = reasons(report.noted)
+    if report.not_recoded:
+        rows["not re-encoded"] = reasons(report.not_recoded)
+    if report.lossy_notes:
+        rows["lossy changes"] = reasons(report.lossy_notes)
     if report.resumed:
         rows["resumed"] = f"{report.resumed:,} samples were packed before the interruption"
     if not report.already_complete:
@@ -107,7 +108,7 @@ def pack_rows(report: "PackReport") -> Rows:
         new = report.samples - report.resumed
         rate = report.source_bytes * new / max(1, report.samples) / max(1e-9, report.seconds)
         speed = f"{new / max(1e-9, report.seconds):,.0f} images/s, about {human_bytes(rate)}/s"
-        rows["time"] = f"{report.seconds:.1f} s, {speed}, bottleneck: {report.limited_by}"
+        rows["time"] = f"{report.seconds:.1f} s, {speed}, bottleneck: {report.bottleneck}"
     return rows | _named(report.skipped)
 
 

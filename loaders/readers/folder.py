@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastdata.batch.source import Ids
-from fastdata.converters.sources.folder import scan
+from fastdata.converters.sources.open import scan
 from fastdata.dataset.catalog.format import ROW
 from fastdata.errors import NotADatasetError, SampleError, SourceError
 

@@ -157,13 +157,13 @@ def test_interrupt_is_130(tmp_path: Path) -> None:
     source.mkdir()
     os.mkfifo(tmp_path / "gate")
     code = (
-        "import sys, fastdata.converters.read as read, fastdata.cli as cli\n"
-        "from fastdata.converters import job\n"
+        "import sys, fastdata.cli as cli\n"
+        "from fastdata.converters import pack_run\n"
         "def slow(*a, **k):\n"
         f"    open({str(tmp_path / 'gate')!r}, 'w').close()\n"
         # Short: a signal between Python's last look and the system call does not end a sleep.
         "    import time; [time.sleep(0.1) for _ in range(400)]\n"
-        "job.read_all = slow\n"
+        "pack_run.read_all = slow\n"
         f"sys.argv = ['fastdata', 'pack', {str(source)!r}, {str(tmp_path / 'out')!r}]\n"
         "cli.main()\n"
     )

@@ -18,14 +18,14 @@ ESCAPES = "a\x1b]0;owned\x07\u202eb\nerror: c"
 _NOISY = """
 import os, sys
 import fastdata.cli
-from fastdata.converters import job
-real = job.read_all
+from fastdata.converters import pack_run
+real = pack_run.read_all
 def noisy(*arguments):
     for sample in real(*arguments):
         os.write(1, b"warning" * 100)
         os.write(2, b"warning" * 100)
         yield sample
-job.read_all = noisy
+pack_run.read_all = noisy
 sys.argv = ["fastdata", "pack", *sys.argv[1:]]
 fastdata.cli.main()
 """

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from packing import KINDS, content, originals, picture
 
-from fastdata.converters import pace, read
-from fastdata.converters.destination import destination
+from fastdata.converters import stages
 from fastdata.converters.pack import PackReport, pack, parse_size
+from fastdata.converters.pack_run import destination
 from fastdata.dataset.catalog.reader import Catalog
 from fastdata.errors import (
     BusyError,
@@ -33,7 +33,7 @@ def test_workers_change_nothing(
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     pack(source, tmp_path / "a" / name, workers=1, shard_size=5000)
-    monkeypatch.setattr(read, "_WINDOW_BYTES", 1)
+    monkeypatch.setattr(stages, "_WINDOW_BYTES", 1)
     pack(source, tmp_path / "b" / name, workers=7, shard_size=5000)
 
     assert content(tmp_path / "a" / name) == content(tmp_path / "b" / name)
@@ -112,24 +112,24 @@ def test_what_limits_a_pack(
     """The stage that the others wait for is named."""
     now = [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
-    one = pace.Pace(1)
+    one = stages.Bottleneck(1)
 
     def results() -> Iterator[int]:
         for number in range(10):
             now[0] += reading + coding
-            one.add_coding(coding)
+            one.coding += coding
             yield number
 
-    for _ in one.waiting(results()):
+    for _ in one.timed(results()):
         now[0] += writing
 
-    assert one.limited_by(10 * writing) == limit
+    assert one.stage(10 * writing) == limit
 
 
 def test_a_pack_says_what_limited_it(source: Path, tmp_path: Path) -> None:
     """Where something was packed one of three is named, and where nothing was done none."""
-    assert pack(source, tmp_path / "out").limited_by in get_args(pace.Limit)
-    assert pack(source, tmp_path / "out").limited_by is None
+    assert pack(source, tmp_path / "out").bottleneck in get_args(stages.Stage)
+    assert pack(source, tmp_path / "out").bottleneck is None
 
 
 @pytest.mark.parametrize(
@@ -192,11 +192,10 @@ MILLIONS = """
 import resource, sys
 from pathlib import Path
 import numpy as np
-from fastdata.converters import job
-from fastdata.converters.images.coding import Coding
+from fastdata.converters import pack_run
+from fastdata.converters.images.coding import Coded, Coding
 from fastdata.converters.sources.listing import Listing
-from fastdata.converters.pack_listing import pack_listing
-from fastdata.converters.read import Loaded
+from fastdata.converters.stages import Loaded
 from fastdata.images.probe import ImageInfo
 
 n = int(sys.argv[1])
@@ -206,11 +205,12 @@ listing = Listing(
     fingerprint="sha256:" + "0" * 64, _names=names, _ends=np.arange(1, n + 1) * 14, _numbers={},
     _renamed={},
 )
-loaded = Loaded(bytes(90), 0, ImageInfo("jpeg", 1, 1, 3), "")
-job.read_all = lambda listing, order, workers, coding: ((place, loaded) for place in order)
+loaded = Loaded(Coded(bytes(90), ImageInfo("jpeg", 1, 1, 3), "", ()), 0)
+pack_run.read_all = lambda listing, order, workers, coding: ((place, loaded) for place in order)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-report = pack_listing(listing, sys.argv[2], Coding(None), shard_size=16_000_000)
-assert report.samples == n
+output = pack_run.Output(16_000_000)
+run = pack_run.PackRun(listing, Path(sys.argv[2]), Coding(None), output, workers=1)
+assert run.run().samples == n
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 

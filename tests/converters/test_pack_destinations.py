@@ -8,9 +8,9 @@ import lmdb
 import pytest
 from packing import KINDS, content, interrupted_after, originals, picture
 
-from fastdata.converters import job
-from fastdata.converters.destination import destination
+from fastdata.converters import pack_run
 from fastdata.converters.pack import pack
+from fastdata.converters.pack_run import destination
 from fastdata.dataset import manifest
 from fastdata.errors import (
     BusyError,
@@ -68,7 +68,7 @@ def test_overwrite_takes_the_old_manifest_first(
     """A folder that is half overwritten is never taken for a whole data set."""
     out = tmp_path / "out"
     pack(source, out, shard_size=5000)
-    monkeypatch.setattr(job, "read_all", interrupted_after(5))
+    monkeypatch.setattr(pack_run, "read_all", interrupted_after(5))
 
     with pytest.raises(KeyboardInterrupt):
         pack(source, out, shard_size=5000, seed=1, overwrite=True)

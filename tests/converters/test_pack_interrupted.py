@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from packing import KINDS, content, interrupted_after, load, originals, picture
 
-from fastdata.converters import job
+from fastdata.converters import pack_run
 from fastdata.converters.pack import pack
 from fastdata.errors import DestinationError, SourceError
 
@@ -22,7 +22,7 @@ SIZE = 3000  # as good as any for shards, and less than a page of an LMDB
 def interrupted(source: Path, out: Path, count: int, shard_size: int = SIZE) -> None:
     """Begin a pack that a Control-C ends after so many files."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(job, "read_all", interrupted_after(count))
+        patch.setattr(pack_run, "read_all", interrupted_after(count))
         with pytest.raises(KeyboardInterrupt):
             pack(source, out, shard_size=shard_size)
 
@@ -74,7 +74,7 @@ def test_an_interrupted_pack_reads_nothing_twice(source: Path, tmp_path: Path, n
     assert 0 < len(calls) <= 13 - report.resumed
     assert calls[-1][0] == calls[-1][2] == 13
     assert calls[-1][1] == calls[-1][3]
-    same = ("samples", "source_bytes", "image_bytes", "skipped", "skipped_counts", "kept_counts")
+    same = ("samples", "source_bytes", "image_bytes", "skipped", "skipped_counts", "not_recoded")
     for what in same:
         assert getattr(report, what) == getattr(fresh, what), what
     assert (fresh.resumed, fresh.already_complete, report.already_complete) == (0, False, False)
@@ -266,7 +266,7 @@ def test_fields_survive_an_interruption(source: Path, tmp_path: Path, name: str)
     options = {"shard_size": SIZE, "fields": ("txt",)}
     pack(source, tmp_path / "fresh.d" / name, **options)  # type: ignore[arg-type]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(job, "read_all", interrupted_after(9))
+        patch.setattr(pack_run, "read_all", interrupted_after(9))
         with pytest.raises(KeyboardInterrupt):
             pack(source, tmp_path / "out.d" / name, **options)  # type: ignore[arg-type]
 

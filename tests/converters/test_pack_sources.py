@@ -17,9 +17,9 @@ from PIL import Image
 import fastdata as fd
 from fastdata.converters.images.coding import Coding
 from fastdata.converters.pack import pack
-from fastdata.converters.read import read_all
-from fastdata.converters.sources.folder import scan
 from fastdata.converters.sources.listing import Skipped
+from fastdata.converters.sources.open import scan
+from fastdata.converters.stages import read_all
 from fastdata.errors import SourceError
 from fastdata.images.pixels import decode
 
@@ -293,11 +293,11 @@ def test_rules_are_counted(tmp_path: Path) -> None:
 
     report = pack(tmp_path / "src", tmp_path / "out", orient="apply")
 
-    assert report.noted == {
+    assert report.lossy_notes == {
         "GIF coded to PNG": 3,
         "first of several frames": 3,
         "turned upright": 1,
     }
-    assert load(tmp_path / "out").noted == report.noted
+    assert load(tmp_path / "out").noted == report.lossy_notes
     sizes = {s.key: s.image.shape[:2] for s in fd.open(tmp_path / "out")}
     assert sizes == {"0": (9, 9), "1": (9, 9), "2": (9, 9), "turned": (30, 20)}

@@ -4,8 +4,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
+from fastdata.converters.journal import Tally, encode_report
 from fastdata.converters.sources.listing import Skipped
-from fastdata.converters.tally import Tally, encode_report
 from fastdata.dataset.catalog import builder, reader
 
 FIELDS = ("json", "txt")
@@ -31,15 +31,15 @@ def add(tally: Tally, number: int) -> None:
     tally.source_bytes += number
     if number % 4 == 0:
         tally.skipped.append(Skipped(f"{number}\udcff", "empty file"))
-        tally.kept["progressive"] += 1
-        tally.noted["turned upright"] += 1
+        tally.not_recoded["progressive"] += 1
+        tally.lossy_notes["turned upright"] += 1
 
 
 def state(tally: Tally) -> list[object]:
     """All that a tally holds."""
     return [
         list(tally.catalog.encode()),
-        *(tally.skipped, tally.kept, tally.noted),
+        *(tally.skipped, tally.not_recoded, tally.lossy_notes),
         *(tally.position, tally.source_bytes, tally.read_bytes, tally.image_bytes),
     ]
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import lmdb
 import numpy as np
 
+from fastdata.converters.destination import Item
 from fastdata.converters.journal import Journal
 from fastdata.converters.lmdb.writer import LmdbWriter
-from fastdata.converters.writer import Item
 from fastdata.dataset.catalog.builder import CatalogBuilder
 from fastdata.dataset.manifest import Manifest, Shard, Stored
 
@@ -59,9 +59,7 @@ def add(writing: LmdbWriter, values: list[bytes]) -> None:
     """Append values as samples, in groups as they fit; the last group stays open."""
     for data in values:
         item = Item(b"k", "jpg", data, 0, {})
-        if not writing.room(item):
-            writing.end_shard(b"note")
-        writing.append(item)
+        writing.append(item, lambda: b"note")
 
 
 def finish(writing: LmdbWriter) -> tuple[Shard, ...]:

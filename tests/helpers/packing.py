@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fastdata.converters import read
+from fastdata.converters import stages
 from fastdata.converters.images.coding import Coding
-from fastdata.converters.read import Loaded
 from fastdata.converters.sources.listing import Listing, Skipped
+from fastdata.converters.stages import Loaded
 from fastdata.dataset import manifest
 from fastdata.dataset.lmdb.file import open_file, read_manifest
 
@@ -65,7 +65,7 @@ def interrupted_after(
     def broken(
         listing: Listing, order: Iterator[int], workers: int, coding: Coding
     ) -> Iterator[tuple[int, Loaded | Skipped]]:
-        for done, entry in enumerate(read.read_all(listing, order, workers, coding)):
+        for done, entry in enumerate(stages.read_all(listing, order, workers, coding)):
             if done == count:
                 raise error or KeyboardInterrupt
             yield entry

@@ -14,7 +14,7 @@ from PIL import Image
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 import fastdata as fd
-from fastdata.converters import job
+from fastdata.converters import pack_run
 from fastdata.converters.pack import PackReport
 
 
@@ -43,7 +43,7 @@ def interrupt(
 ) -> None:
     """Begin a pack that is interrupted after so many samples."""
     with monkeypatch.context() as patch:
-        patch.setattr(job, "read_all", interrupted_after(count))
+        patch.setattr(pack_run, "read_all", interrupted_after(count))
         with pytest.raises(KeyboardInterrupt):
             fd.pack(src, dst, **options)
 

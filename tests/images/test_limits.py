@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 import fastdata as fd
 from fastdata import native
 from fastdata.cli.commands import app
-from fastdata.converters.images.transcode import transcode
+from fastdata.converters.images.coding import transcode
 from fastdata.dataset import manifest
 from fastdata.errors import DecodeError, OptionError, ShardError
 from fastdata.images.probe import FORMATS

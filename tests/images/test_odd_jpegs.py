@@ -68,14 +68,14 @@ def test_packed_they_are_clean(capfd: pytest.CaptureFixture[str]) -> None:
         assert capfd.readouterr().err == "", name
         assert again is not None, name
         assert np.array_equal(decoded(coded.image), expected), name
-        assert coded.kept == "", name
+        assert coded.not_recoded == "", name
         assert probe(coded.image).restart_interval > 0, name
         left_over = "bytes behind the data" in name or "before a restart" in name
         if "progressive" not in name:  # whose data libjpeg reads ahead in
-            assert (LEFT_OVER in coded.notes) == left_over, name
-        assert Coding().code(coded.image, probe(coded.image)).notes == (), name
-    assert Coding().code(*_probed("4:2:0 baseline, no end")).notes == (WARNINGS,)
-    assert Coding().code(*_probed("gray, another JFIF revision")).notes == (WARNINGS,)
+            assert (LEFT_OVER in coded.lossy_notes) == left_over, name
+        assert Coding().code(coded.image, probe(coded.image)).lossy_notes == (), name
+    assert Coding().code(*_probed("4:2:0 baseline, no end")).lossy_notes == (WARNINGS,)
+    assert Coding().code(*_probed("gray, another JFIF revision")).lossy_notes == (WARNINGS,)
 
 
 def _probed(name: str) -> tuple[bytes, ImageInfo]:
@@ -107,7 +107,7 @@ def test_folders_and_packs_of_them_load(album: Path, tmp_path: Path, keep_bytes:
     report = fd.pack(album, tmp_path / "out", keep_bytes=keep_bytes)
 
     assert report.samples == len(ODD)
-    assert (report.noted == {}) == keep_bytes
+    assert (report.lossy_notes == {}) == keep_bytes
     for path in (album, tmp_path / "out"):
         crop = fd.CenterCrop((50, 70))
         with fd.Loader(path, len(ODD), crop=crop, shuffle=False) as loader:
@@ -244,7 +244,7 @@ def test_lossless_files_become_png() -> None:
     coded = Coding().code_file(data)
 
     assert coded.info.format == "png"
-    assert coded.notes == ("lossless JPEG coded to PNG",)
+    assert coded.lossy_notes == ("lossless JPEG coded to PNG",)
     assert np.array_equal(decoded(coded.image)[:, :, 0], pixels)
     for broken in (data[:40], data[:-2].replace(b"\x08", b"\x10", 1)):
         with pytest.raises(DecodeError, match="JPEG"):

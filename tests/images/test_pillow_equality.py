@@ -186,7 +186,7 @@ def test_what_pillow_alone_reads_is_packed_as_png(name: str) -> None:
 
     assert coded.info.format == "png"
     assert np.array_equal(decode(coded.image), pillow(data))
-    assert any(note.endswith(" coded to PNG") for note in coded.notes)
+    assert any(note.endswith(" coded to PNG") for note in coded.lossy_notes)
     with pytest.raises(DecodeError):
         probe(data)
 
@@ -239,7 +239,7 @@ def test_gray_of_16_bits_keeps_its_upper_half(mode: str, kind: str) -> None:
 
     for image in (data, packed(data)):
         assert np.array_equal(decode(image), np.repeat((values >> 8)[:, :, None], 3, axis=2))
-    assert "16 bits to 8" in Coding(format="png", resize="9x9").code_file(data, "").notes
+    assert "16 bits to 8" in Coding(format="png", resize="9x9").code_file(data, "").lossy_notes
 
 
 def test_gray_of_12_bits_keeps_its_upper_8() -> None:
@@ -271,7 +271,7 @@ def test_values_without_black_and_white_are_stretched(values: np.ndarray) -> Non
 
     assert np.abs(decode(coded.image)[:, :, 0] - expected).max() <= 0.5001
     assert np.array_equal(decode(coded.image), decode(data))
-    assert "least to greatest value stretched to 8 bits" in coded.notes
+    assert "least to greatest value stretched to 8 bits" in coded.lossy_notes
 
 
 def test_values_that_are_not_finite_are_black() -> None:
@@ -326,7 +326,7 @@ def test_what_is_lost_is_noted() -> None:
         (tiff(16, 4, 2), "TIFF", {"alpha dropped", "16 bits to 8"}),
         (bmp_of_os2(), "BMP", set()),
     ]:
-        found = Coding().code_file(data, f"picture.{kind}").notes
+        found = Coding().code_file(data, f"picture.{kind}").lossy_notes
         assert set(found) == {f"{kind} coded to PNG"} | notes
 
 

@@ -73,7 +73,7 @@ def test_every_fact_of_a_pack(source: Path, tmp_path: Path, name: str) -> None:
     }
     assert facts["bytes"] == sum(facts["class_bytes"].values())
     assert facts["skipped"] == {"no usable image": 1}
-    assert facts["kept"] == facts["noted"] == {}
+    assert facts["not_recoded"] == facts["lossy_notes"] == {}
     assert facts["width"] == [min(widths), int(np.median(widths)), max(widths)]
     for what, bins in facts["histograms"].items():
         assert sum(count for *_, count in bins) == 12, what

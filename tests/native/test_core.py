@@ -11,7 +11,7 @@ from PIL import Image
 
 from fastdata.batch import native
 from fastdata.batch.decode import decode_crop
-from fastdata.converters.images.transcode import transcode
+from fastdata.converters.images.coding import transcode
 from fastdata.errors import DecodeError
 from fastdata.plan.crop import CenterCrop, CropPlan, RandomResizedCrop
 

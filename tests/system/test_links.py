@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from packing import content, interrupted_after, twenty
 
-from fastdata.converters import job
+from fastdata.converters import pack_run
 from fastdata.converters.check.index import index
 from fastdata.converters.check.repair import repair
 from fastdata.converters.check.verify import verify
@@ -259,7 +259,7 @@ def test_nothing_is_read_that_is_no_file(
 def interrupted(source: Path, out: Path) -> None:
     """A pack that is stopped behind some whole shards."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(job, "read_all", interrupted_after(18))
+        patch.setattr(pack_run, "read_all", interrupted_after(18))
         with pytest.raises(KeyboardInterrupt):
             pack(source, out, shard_size=LESS)
 
@@ -331,19 +331,19 @@ os.dup2(os.open("/dev/null", os.O_RDWR), 9)
 sys.stdout = sys.stderr = os.fdopen(9, "w")
 for fd in (0, 1, 2):
     os.close(fd)
-from fastdata.converters.job import Job
+from fastdata.converters.pack_run import PackRun
 from fastdata.converters.pack import pack
 from fastdata.system.files import create
 from pathlib import Path
-finish = Job._finish
-def noisy(job, writer):
+finish = PackRun._finish
+def noisy(run, writer):
     for fd in (0, 1, 2):
         try:
             os.write(fd, b"libpng warning: something\\n")
         except OSError:
             pass  # closed, or open to read
-    return finish(job, writer)
-Job._finish = noisy
+    return finish(run, writer)
+PackRun._finish = noisy
 fd = create(Path(sys.argv[2]))
 os._exit(3) if fd < 3 else os.close(fd)
 pack(sys.argv[1], sys.argv[3], shard_size=35000)

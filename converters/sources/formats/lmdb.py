@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from fastdata.converters.sources.builder import Builder, Wanted
-from fastdata.converters.sources.columns import begins_as_image
-from fastdata.converters.sources.file_status import read_failure
-from fastdata.converters.sources.files import CHANGED
+from fastdata.converters.sources.listing import CHANGED, Unreadable, read_failure
 from fastdata.converters.sources.records import Extent, RecordListing
 from fastdata.errors import MissingExtraError, OptionError, ShardError, SourceError
+from fastdata.images.probe import sniff
 
 DATA_NAME = "data.mdb"
 _HEAD = 16
@@ -92,20 +91,22 @@ class _Environment:
         try:
             with self._env.begin(buffers=True) as transaction:
                 for key, value in transaction.cursor():
-                    yield bytes(key), len(value), begins_as_image(bytes(value[:_HEAD]))
+                    yield bytes(key), len(value), bool(sniff(bytes(value[:_HEAD])))
         except self._error as error:
             raise ShardError(f"{self._path}: damaged: {error}; fetch it again") from error
 
-    def fetch(self, extent: Extent) -> bytes | str:
+    def fetch(self, extent: Extent) -> bytes | Unreadable:
         """The value of an image."""
         try:
             with self._env.begin() as transaction:
                 data = transaction.get(self.keys[extent.offset])
         except self._error as error:
-            return f"unreadable: {error}"
+            return Unreadable(f"unreadable: {error}")
         except OSError as error:
-            return read_failure(error)
-        return data if data is not None and len(data) == extent.size else CHANGED
+            return Unreadable(read_failure(error))
+        if data is None or len(data) != extent.size:
+            return Unreadable(CHANGED)
+        return bytes(data)
 
     def head(self, key: bytes) -> bytes:
         """The whole value, for the name that it is to have."""

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from fastdata.converters.sources.builder import Builder, Wanted
 from fastdata.converters.sources.columns import Columns, as_field, as_image, as_name
+from fastdata.converters.sources.listing import Unreadable
 from fastdata.converters.sources.records import Extent, Files, RecordListing
 from fastdata.converters.sources.spool import Spool
 from fastdata.errors import MissingExtraError
@@ -49,7 +50,7 @@ class Table:
     files: Files | None = None
     classes: Callable[[str | None], tuple[str, ...] | None] = lambda _: None
     row_name: Callable[[Any], Any] = lambda _: None
-    read: Callable[[Any], bytes | str] = as_image
+    read: Callable[[Any], bytes | Unreadable] = as_image
 
 
 def list_table(
@@ -80,7 +81,7 @@ def list_table(
         image = values[columns.image]
         name = as_name(values.get(columns.key) if columns.key else table.row_name(image))
         data = image.data if isinstance(image, Stored) else table.read(image)
-        if isinstance(data, str):
+        if isinstance(data, Unreadable):
             builder.add(name, data, None)
             continue
         further: dict[str, Extent | bytes] = {}

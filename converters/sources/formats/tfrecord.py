@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from fastdata.converters.problems import read_range
 from fastdata.converters.sources.builder import Wanted
 from fastdata.converters.sources.columns import Columns
-from fastdata.converters.sources.file_status import MAX_BYTES
 from fastdata.converters.sources.formats.table import (
     Row,
     Stored,
@@ -23,6 +22,7 @@ from fastdata.converters.sources.formats.table import (
     list_table,
     missing_extra,
 )
+from fastdata.converters.sources.listing import MAX_BYTES
 from fastdata.converters.sources.records import Files, RecordListing
 from fastdata.errors import ShardError, SourceError
 from fastdata.system.checksum import crc32c

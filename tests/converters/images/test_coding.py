@@ -110,12 +110,12 @@ def test_images_are_turned_upright(kind: str, value: int, order: str) -> None:
     assert np.array_equal(loaded(found.image), np.asarray(upright))
     assert orientation(data, probe(data).format) == (value or 1)
     turned = value not in (0, 1)
-    assert ("turned upright" in found.notes) == turned
+    assert ("turned upright" in found.lossy_notes) == turned
     assert (plain.image == data) != turned
     assert plain.info[1:3] == upright.size
     if turned:
         assert 0x0112 not in Image.open(io.BytesIO(plain.image)).getexif()
-        assert "EXIF orientation dropped" in code(data, format="raw").notes
+        assert "EXIF orientation dropped" in code(data, format="raw").lossy_notes
 
 
 @pytest.mark.parametrize("value", range(1, 9))
@@ -141,10 +141,10 @@ def test_of_several_frames_the_first_counts(kind: str) -> None:
     """Animations and documents are noted, and their first picture is what is decoded."""
     data = frames(kind, 3)
 
-    assert code(data).notes == ("first of several frames",)
+    assert code(data).lossy_notes == ("first of several frames",)
     assert code(data).image == data
     assert decode(data)[0, 0].max() < 20
-    assert code(frames(kind, 1)).notes == ()
+    assert code(frames(kind, 1)).lossy_notes == ()
 
 
 @pytest.mark.parametrize(
@@ -170,8 +170,8 @@ def test_what_eight_bits_leave_out_is_noted(
     """Coding anew says what it drops; keeping the bytes drops nothing and says nothing."""
     data = saved(image, kind, **options)
 
-    assert code(data, format="jpeg").notes == notes
-    assert code(data).notes == ()
+    assert code(data, format="jpeg").lossy_notes == notes
+    assert code(data).lossy_notes == ()
     assert code(data).image == data
 
 
@@ -189,7 +189,7 @@ def test_formats(image: str) -> None:
     assert code(jpeg, format="jpeg").image == jpeg
     assert as_jpeg.info.format == "jpeg"
     assert as_jpeg.info.components == len(source.getbands())
-    assert as_jpeg.kept == ""
+    assert as_jpeg.not_recoded == ""
     theirs = saved(source, "JPEG", quality=90)
     assert np.abs(decoded(as_jpeg.image).astype(int) - decoded(theirs)).max() <= 2
     assert len(code(png, format="jpeg", quality=20).image) < len(as_jpeg.image)
@@ -359,6 +359,7 @@ def test_the_core_is_asked_only_where_it_is(monkeypatch: pytest.MonkeyPatch) -> 
     """Without the core images are coded anew all the same, to the same pixels."""
     data = pillow(scene(100, 80), quality=90)
     expected = code(data, resize="40").image
-    monkeypatch.setattr("fastdata.native.load", lambda: None)
+    for module in ("coding", "recode"):
+        monkeypatch.setattr(f"fastdata.converters.images.{module}.core", lambda: None)
 
     assert code(data, resize="40").image == expected

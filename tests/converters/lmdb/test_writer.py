@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from lmdb_files import BORDERS, add, finish, manifest, read, sha256, sizes, value, write, writer
 
+from fastdata.converters.destination import Item
 from fastdata.converters.lmdb.tree import Leaves
-from fastdata.converters.writer import Item
 from fastdata.dataset.catalog.builder import CatalogBuilder
 from fastdata.dataset.catalog.part import in_memory
 from fastdata.dataset.catalog.reader import Catalog

@@ -7,8 +7,7 @@ import pytest
 from packing import picture
 
 from fastdata.converters.sources.dedupe import without_duplicates
-from fastdata.converters.sources.folder import scan
-from fastdata.converters.sources.open import list_source
+from fastdata.converters.sources.open import Selection, list_source, scan
 from fastdata.errors import OptionError, SourceError
 
 
@@ -60,30 +59,29 @@ def test_choices_work_together(source: Path, tmp_path: Path) -> None:
     (source / "a/1.txt").write_text("one")
     (tmp_path / "classes.txt").write_text("b\nc\na\n")
 
-    found = list_source(
-        source, fields=("txt",), classes=tmp_path / "classes.txt", dedupe=True, limit=3
-    )
+    selection = Selection(fields=("txt",), classes=tmp_path / "classes.txt", dedupe=True, limit=3)
+    found = list_source(source, selection)
 
     assert found.classes == ("b", "c", "a")
     assert len(found) == 3
     assert len(found.skipped) == 4
     assert found.field_names == ("txt",)
-    assert len(list_source(source)) == len(scan(source)) == 9
+    assert len(list_source(source, Selection())) == len(scan(source)) == 9
     with pytest.raises(OptionError, match="1 or more"):
-        list_source(source, limit=0)
+        list_source(source, Selection(limit=0))
 
 
 def test_a_list_is_taken_instead_of_the_folder(source: Path, tmp_path: Path) -> None:
     """What the list names is all there is; fields come from its columns only."""
     (tmp_path / "list.csv").write_text("path,label\nb/1.jpg,x\na/1.jpg,y\n")
 
-    found = list_source(source, manifest=tmp_path / "list.csv", dedupe=True)
+    found = list_source(source, Selection(manifest=tmp_path / "list.csv", dedupe=True))
 
     assert found.classes == ("x", "y")
     assert found.name(0) == b"b/1.jpg"
     assert found.skipped == (("a/1.jpg", "duplicate under another label: b/1.jpg"),)
     with pytest.raises(OptionError, match="cannot be joined"):
-        list_source(source, manifest=tmp_path / "list.csv", fields=("txt",))
+        list_source(source, Selection(manifest=tmp_path / "list.csv", fields=("txt",)))
     shutil.rmtree(source)
     with pytest.raises(SourceError, match="not a folder"):
-        list_source(source, manifest=tmp_path / "list.csv")
+        list_source(source, Selection(manifest=tmp_path / "list.csv"))

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from fastdata.converters.sources import keys
-from fastdata.converters.sources.folder import scan
-from fastdata.converters.sources.listing import Listing, count_reasons
+from fastdata.converters.sources.listing import Listing, clashes, count_reasons
+from fastdata.converters.sources.open import scan
 from fastdata.errors import OptionError, SourceError
 
 # One part of a path: anything but a slash, a NUL and a dot in front.
@@ -302,7 +301,7 @@ def test_some_files_keep_what_they_have(tmp_path: Path) -> None:
     assert taken.labels.tolist() == [0, 1]
     assert taken.classes == ("a", "b", "c")
     assert [taken.fields(i) for i in range(2)] == [listing.fields(1), listing.fields(3)]
-    assert taken.bytes(1) == listing.bytes(3) == len("b/y.jpg") + len("b/y.txt")
+    assert taken.size_of(1) == listing.size_of(3) == len("b/y.jpg") + len("b/y.txt")
 
 
 def test_a_listing_can_be_sent_to_another_process(tmp_path: Path) -> None:
@@ -376,4 +375,4 @@ def test_keys_of_any_names(tmp_path_factory: pytest.TempPathFactory, paths: list
 
 def test_clashes_scale() -> None:
     """Twenty thousand files of one stem are numbered without trying every number again."""
-    assert keys.clashes([f"x.{i}" for i in range(20_000)])[19_999] == 20_000
+    assert clashes([f"x.{i}" for i in range(20_000)])[19_999] == 20_000

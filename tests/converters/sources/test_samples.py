@@ -17,7 +17,10 @@ from typer.testing import CliRunner
 
 import fastdata as fd
 from fastdata.cli.commands import app
+from fastdata.converters.estimate import estimate_pack
+from fastdata.converters.images.coding import Coding
 from fastdata.converters.sources import spool
+from fastdata.converters.sources.open import Selection
 from fastdata.errors import DestinationError, OptionError, SourceError
 
 
@@ -240,9 +243,7 @@ def test_the_command_line_says_kind_and_columns(tmp_path: Path) -> None:
 
 def test_a_dry_run_of_samples_writes_nothing(tmp_path: Path) -> None:
     """An estimate counts what it was given, and the one skipped."""
-    from fastdata.converters.pack import estimate_pack
-
-    plan = estimate_pack([*pairs(), (None, 0)], keep_bytes=True)
+    plan = estimate_pack([*pairs(), (None, 0)], Selection(), Coding(run_pixels=None))
 
     assert (plan.samples, dict(plan.skipped_counts)) == (9, {"no image": 1})
     assert os.listdir(tmp_path) == []

@@ -12,10 +12,13 @@ from packing import KINDS, content, load, picture, twenty
 from source_files import Found, interrupt, packed
 
 import fastdata as fd
-from fastdata.converters import job
-from fastdata.converters.pack import estimate_pack, pack
-from fastdata.converters.read import read_all
+from fastdata.converters import pack_run
+from fastdata.converters.estimate import estimate_pack
+from fastdata.converters.images.coding import Coding
+from fastdata.converters.pack import pack
 from fastdata.converters.sources.listing import Skipped
+from fastdata.converters.sources.open import Selection
+from fastdata.converters.stages import read_all
 from fastdata.errors import ManifestError, OptionError, ShardError, SourceError
 
 # webdataset leaves its own files to be closed whenever
@@ -162,7 +165,7 @@ def test_a_tar_that_changes_meanwhile_is_not_read(
         os.utime(source / "set-0001.tar", (1, 1))
         return real(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(job, "read_all", late)
+    monkeypatch.setattr(pack_run, "read_all", late)
     report = pack(source, tmp_path / "out")
 
     assert report.samples == 6
@@ -228,7 +231,7 @@ def test_split_limit_dedupe_and_classes_work_on_any_source(tmp_path: Path) -> No
     assert pack(source, tmp_path / "l", limit=4).samples == 4
     parts = pack(source, tmp_path / "s", split="p=0.5,q=0.5").parts
     assert sum(part.samples for part in parts.values()) == 10
-    assert estimate_pack(source).samples == 10
+    assert estimate_pack(source, Selection(), Coding()).samples == 10
 
 
 def test_what_is_two_things_must_be_said(tmp_path: Path) -> None:

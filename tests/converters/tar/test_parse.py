@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from fastdata.converters.tar.format import END, member_header, padding
 from fastdata.converters.tar.parse import Member, read_members
+from fastdata.converters.tar.shards import END, member_header, padding
 from fastdata.errors import ShardError
 
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from fastdata.converters.sink import Sink
+from fastdata.converters.stages import Sink
 
 
 @pytest.fixture
@@ -88,14 +88,16 @@ def test_closing_drops_what_waits(gate: threading.Event) -> None:
     assert started.wait(240)
     closing = threading.Thread(target=sink.close)
     closing.start()
-    while not sink._closed:
+    while not sink._thread._closed:
         time.sleep(0.001)
     gate.set()
     closing.join(240)
     sink.close()
 
     assert seen == [0]
-    assert not [thread for thread in threading.enumerate() if thread.name == "fastdata-write"]
+    assert not [
+        thread for thread in threading.enumerate() if thread.name.startswith("fastdata-write")
+    ]
 
 
 def test_unused_it_has_no_thread() -> None:

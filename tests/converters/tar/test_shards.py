@@ -13,10 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from packing import content
 
+from fastdata.converters.destination import Item
 from fastdata.converters.journal import Journal
-from fastdata.converters.tar.format import member_header
-from fastdata.converters.tar.writer import TarWriter
-from fastdata.converters.writer import Item
+from fastdata.converters.tar.shards import TarWriter, member_header
 from fastdata.dataset.catalog.builder import CatalogBuilder
 from fastdata.dataset.catalog.reader import Catalog
 from fastdata.system.checksum import crc32c
@@ -188,9 +187,7 @@ def test_no_shard_exceeds_its_size(
     writer = TarWriter(folder, limit, begun(folder))
     for number, size in enumerate(sizes):
         sample = item(b"%d" % number, bytes(size))
-        if not writer.room(sample):
-            writer.end_shard(b"")
-        writer.append(sample)
+        writer.append(sample, bytes)
     writer.end_shard(b"")
     shards = writer.finish()
 

@@ -9,7 +9,7 @@ from PIL import Image
 
 import fastdata as fd
 from fastdata import photos
-from fastdata.converters.images.transcode import transcode
+from fastdata.converters.images.coding import transcode
 from fastdata.images.probe import probe
 from fastdata.plan.crop import Crop
 
@@ -44,7 +44,7 @@ def test_size_stays(album: Path, tmp_path: Path) -> None:
     report = fd.pack(album, tmp_path / "out")
 
     assert report.image_bytes / report.source_bytes < 1.02
-    assert report.kept_counts == {}
+    assert report.not_recoded == {}
 
 
 def test_progressive_becomes_baseline(album: Path) -> None:
