@@ -17,7 +17,7 @@ import numpy as np
 
 from fastdata.batch.source import Ids
 from fastdata.converters.sources.listing import class_folders, stem
-from fastdata.dataset.catalog.format import ABSENT
+from fastdata.dataset.catalog.format import ABSENT, FORMAT_MASK
 from fastdata.errors import DestinationError, NotADatasetError
 from fastdata.images.probe import EXTENSIONS, FORMATS
 from fastdata.loaders.readers.packed import PackedSource, open_source
