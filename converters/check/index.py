@@ -14,7 +14,7 @@ from typing import BinaryIO, Self, TypeVar
 from fastdata.converters.check.verify import verify_folder
 from fastdata.converters.journal import encode_report
 from fastdata.converters.problems import Progress
-from fastdata.converters.sources.listing import Skipped, count_reasons
+from fastdata.converters.skipped import Skipped, count_reasons
 from fastdata.converters.tar.packed_folder import has_catalog, has_manifest, is_dataset
 from fastdata.converters.tar.samples import read_tar, survey
 from fastdata.converters.tar.webdataset import CLASSES
