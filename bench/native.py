@@ -65,11 +65,7 @@ class MemoryDecoder:
             batch,
             self._unchecked if crcs is None else crcs,
             places,
-            plan.size,
-            plan.source,
-            plan.scaled,
-            plan.cut,
-            plan.flip,
+            plan,
             out,
             keep_going=False,
         )

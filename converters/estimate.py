@@ -39,7 +39,7 @@ class PackPlan:
 def estimate_pack(
     src: AnySource, selection: Selection, coding: Coding, workers: int | None = None
 ) -> PackPlan:
-    """What :func:`fastdata.converters.pack.pack` would do; nothing is written.
+    """Estimate what :func:`fastdata.converters.pack.pack` would do; nothing is written.
 
     Args:
         src: As there.
@@ -59,7 +59,7 @@ def estimate(listing: Listing, coding: Coding, workers: int) -> PackPlan:
     """Read and code at most 200 files, the same ones each time, and scale by bytes.
 
     Raises:
-        SourceError: Files cannot be read for a reason that lies in this process.
+        SourceError: This process has run out of file descriptors or memory.
     """
     some = limited(listing, _FILES)
     started = time.perf_counter()

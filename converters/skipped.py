@@ -28,7 +28,7 @@ def count_reasons(skipped: Iterable[Skipped]) -> dict[str, int]:
 
 
 def nothing_left(source: str, skipped: Sequence[Skipped]) -> str:
-    """Message for a source of which no image is left."""
+    """Message for a source without any image to pack."""
     if not skipped:
         return f"{source}: holds no image"
     reasons = ", ".join(f"{count} {reason}" for reason, count in count_reasons(skipped).items())

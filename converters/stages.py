@@ -60,7 +60,7 @@ def read_all(
         Each place, and the sample or why it is left out.
 
     Raises:
-        SourceError: Files cannot be read for a reason that lies in this process.
+        SourceError: This process has run out of file descriptors or memory.
     """
     pending: deque[tuple[int, int, Task[Loaded | Skipped]]] = deque()
     ahead = 0
@@ -130,12 +130,12 @@ def load(
 
 
 class Sink(Owner):
-    """Runs callables in order on a thread of its own, which hashes, writes and syncs.
+    """Runs callables in order on one thread, which hashes, writes and syncs.
 
     After one has raised, no other is run, and every later call raises its exception.
 
     Args:
-        most_bytes: Bytes that wait at most, unless a single callable holds more.
+        most_bytes: Bytes that may wait, unless a single callable holds more.
 
     Attributes:
         waited: Seconds that callers of ``put`` and ``join`` have waited.

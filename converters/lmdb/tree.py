@@ -20,7 +20,7 @@ from fastdata.errors import ShardError
 
 
 class Leaves:
-    """The leaf pages so far: 16 bytes for each, where it lies and which key it begins with."""
+    """The leaf pages so far, 16 bytes for each: its number and its first key."""
 
     def __init__(self) -> None:
         self._samples = array("Q")  # the first id of each leaf of samples
@@ -48,7 +48,7 @@ class Leaves:
         """Yield the branch pages of each level from the lowest to the root alone.
 
         Args:
-            number: Of the first page behind all others; branch pages follow each other from it on.
+            number: Of the first branch page; the others follow it.
         """
         keys = chain(map(sample_key, self._samples), self._reserved)
         children: Iterable[tuple[bytes, int]] = zip(keys, self._numbers, strict=True)
@@ -67,7 +67,7 @@ class Leaves:
 
 
 def _groups(children: Iterable[tuple[bytes, int]], count: int) -> Iterator[list[tuple[bytes, int]]]:
-    """Share children out among branch pages, at least two to each, which LMDB insists on."""
+    """Distribute children among branch pages, at least two to each, as LMDB requires."""
     group: list[tuple[bytes, int]] = []
     used = 0
     for place, child in enumerate(children):
@@ -84,19 +84,19 @@ def _groups(children: Iterable[tuple[bytes, int]], count: int) -> Iterator[list[
 
 
 def find_leaves(fd: int, path: Path, end: int, samples: int) -> Leaves:
-    """The leaf pages of groups that an interrupted pack left, found from the last one backwards.
+    """Find the leaf pages of groups that an interrupted pack left, from the last one backwards.
 
-    A leaf lies behind the overflow pages of its own values, so that the page before the first of
-    them is the leaf before.
+    A leaf comes after the overflow pages of its values, so the page before the first of those is
+    the leaf before.
 
     Args:
         fd: The file, open for reading.
         path: Its name, for errors.
-        end: Number of the page behind the last group.
+        end: Number of the page after the last group.
         samples: Number of samples in the groups.
 
     Raises:
-        ShardError: The pages are not those of so many samples.
+        ShardError: The pages do not hold so many samples.
         OSError: The file cannot be read.
     """
     found = []
@@ -123,5 +123,5 @@ def find_leaves(fd: int, path: Path, end: int, samples: int) -> Leaves:
 
 def _damaged(path: Path) -> ShardError:
     return ShardError(
-        f"{path}: what an interrupted pack left is damaged; pack again with --overwrite"
+        f"{path}: what an interrupted pack wrote is damaged; pack again with --overwrite"
     )

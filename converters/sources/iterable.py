@@ -1,21 +1,22 @@
-"""Samples that Python gives: torchvision's data sets, or whatever else can be iterated over."""
+"""Samples from Python: a torchvision data set, or anything else that can be iterated over."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from fastdata.converters.sources.builder import Wanted
-from fastdata.converters.sources.columns import Columns, as_image, as_name
+from fastdata.converters.sources.columns import Columns, as_image
+from fastdata.converters.sources.formats.table import Row, Table, list_table
 from fastdata.converters.sources.listing import Unreadable, failure
 from fastdata.converters.sources.records import RecordListing
-from fastdata.converters.sources.spool import Row, spooled
 from fastdata.errors import OptionError, SourceError
 
 
 @runtime_checkable
 class Indexed(Protocol):
-    """Samples by their numbers from 0 on, as a data set of torch has them."""
+    """Samples by index from 0 on, as in a torch data set."""
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -29,17 +30,17 @@ Samples = Iterable[Any] | Indexed
 
 
 def list_samples(source: Samples, wanted: Wanted, folder: Path) -> RecordListing:
-    """List what Python gives, each sample asked for once, in order, on this thread.
+    """List samples from Python; each is asked for once, in order, on this thread.
 
     An image is encoded bytes, the path of a file, a Pillow image, or an array of uint8, (H, W, 3)
     or (H, W); a mapping with ``"bytes"`` is one too. Pixels become NPY files. A label is an
-    integer or the name of a class. What ``source.classes`` holds, or ``source.features`` says of
-    the label, are the names of the numbers.
+    integer or the name of a class. Names of the numbers are taken from ``source.classes``, or from
+    the label in ``source.features``.
 
     Args:
         source: The samples.
         wanted: Entries of mappings, fields, classes.
-        folder: Where a copy of the images lies until they are packed.
+        folder: Where a copy of the images is kept until they are packed.
 
     Raises:
         SourceError: There is no sample, or one is of another kind than the first.
@@ -47,55 +48,43 @@ def list_samples(source: Samples, wanted: Wanted, folder: Path) -> RecordListing
         DestinationError: There is no room for the copy.
     """
     root = f"samples of {type(source).__name__}"
-    rows = _Rows(root, wanted)
-    names = _class_names(root, source, wanted)
-    return spooled(
-        map(rows.row, _each(source)), folder, root, (), names=names, classes=wanted.classes
+    samples = _each(source)
+    head = list(islice(samples, 1))
+    kind = _kind_of(head[0]) if head else "image"
+    if kind != "mapping" and (wanted.columns or wanted.fields):
+        raise OptionError(f"{root}: columns and fields need mappings, found {kind}s")
+    table = Table(
+        columns=tuple(head[0]) if kind == "mapping" else ("image", "label"),
+        images=None,
+        rows=lambda columns: _rows(root, chain(head, samples), kind, columns),
+        classes=lambda _: _class_names(root, source, wanted),
+        row_name=_path_of,
+        read=_read,
     )
+    return list_table(root, (), table, wanted, folder)
 
 
-class _Rows:
-    """Makes rows of samples that are all of the first one's kind."""
-
-    def __init__(self, root: str, wanted: Wanted) -> None:
-        self._root = root
-        self._wanted = wanted
-        self._columns: Columns | None = None
-        self._kind: str | None = None
-
-    def row(self, sample: Any) -> Row:
-        """A sample as a row."""
-        kind = _kind_of(sample)
-        if self._kind is None:
-            self._kind = kind
-            if kind != "mapping" and (self._wanted.columns or self._wanted.fields):
-                raise OptionError(f"{self._root}: columns and fields are for mappings, not {kind}s")
-        if kind != self._kind:
+def _rows(root: str, samples: Iterable[Any], kind: str, columns: Columns) -> Iterator[Row]:
+    """Yield rows of samples that must all be of the first one's kind."""
+    for sample in samples:
+        if _kind_of(sample) != kind:
             raise SourceError(
-                f"{self._root}: a {kind} comes behind a {self._kind}; give samples of one kind"
+                f"{root}: found a {_kind_of(sample)} after a {kind}; give samples of one kind"
             )
         if kind == "mapping":
-            return self._mapping(sample)
-        image, label = sample if kind == "pair" else (sample, None)
-        return Row(_path_of(image), _read(image), label, {})
-
-    def _mapping(self, sample: Mapping[str, Any]) -> Row:
-        if self._columns is None:
-            self._columns = Columns(self._root, sample, self._wanted)
-        columns = self._columns
-        if columns.image not in sample:
-            raise SourceError(
-                f"{self._root}: a sample without {columns.image!r}, which the first one has, but "
-                f"with {', '.join(map(str, sample))}"
-            )
-        image = sample[columns.image]
-        name = sample.get(columns.key) if columns.key else _path_of(image)
-        label = sample.get(columns.label) if columns.label else None
-        return Row(as_name(name), _read(image), label, columns.further(sample))
+            if columns.image not in sample:
+                raise SourceError(
+                    f"{root}: a sample without {columns.image!r}, which the first one has, but "
+                    f"with {', '.join(map(str, sample))}"
+                )
+            yield sample
+        else:
+            image, label = sample if kind == "pair" else (sample, None)
+            yield {"image": image, "label": label}
 
 
 def _each(source: Samples) -> Iterator[Any]:
-    # A data set of torch that has no __iter__ need not raise IndexError at its end either.
+    # A torch data set without __iter__ need not raise IndexError at its end.
     if not isinstance(source, Iterable):
         return (source[number] for number in range(len(source)))
     return iter(source)
@@ -115,7 +104,7 @@ def _kind_of(sample: Any) -> str:
 
 
 def _path_of(image: Any) -> str | None:
-    """Name of an image that says of itself where it is from."""
+    """Path of an image that knows its own."""
     if isinstance(image, Mapping):
         image = image.get("path")
     return os.fspath(image) if isinstance(image, str | os.PathLike) else None
@@ -134,7 +123,7 @@ def _read(image: Any) -> bytes | Unreadable:
 
 
 def _class_names(root: str, source: Samples, wanted: Wanted) -> tuple[str, ...] | None:
-    """Names of the classes, where a data set of torchvision or Hugging Face has them."""
+    """Names of the classes, if it is a torchvision or Hugging Face data set with names."""
     names = getattr(source, "classes", None)
     features = getattr(source, "features", None)
     if isinstance(features, Mapping):

@@ -1,42 +1,23 @@
-"""A copy of images that can be read only from front to back, in a file without a name."""
+"""A copy, in an unnamed file, of images that can be read only once, from front to back."""
 
 import os
 import tempfile
 import weakref
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from fastdata.converters.problems import read_range
-from fastdata.converters.sources.builder import Builder
 from fastdata.converters.sources.listing import CHANGED, Unreadable, failure
-from fastdata.converters.sources.records import Extent, RecordListing
+from fastdata.converters.sources.records import Extent
 from fastdata.errors import DestinationError
 from fastdata.system.checksum import crc32c
 from fastdata.system.files import above_standard, write_all
 
 
-class Row(NamedTuple):
-    """A sample that a source gives once.
-
-    Attributes:
-        name: What the source calls it.
-        image: Encoded bytes.
-        label: A number, a name, or None.
-        further: Further fields by name.
-    """
-
-    name: str | bytes | None
-    image: bytes | Unreadable
-    label: Any
-    further: Mapping[str, bytes]
-
-
 class Spool:
-    """Bytes in a temporary file that is gone with the process, however that ends.
+    """Bytes in a temporary file that disappears with the process, however that ends.
 
     Args:
-        folder: Where there is room; it, or the folders above it, need not exist yet.
+        folder: Where to put it; it, or the folders above it, need not exist yet.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -75,40 +56,6 @@ class Spool:
 
     def _full(self, error: OSError) -> DestinationError:
         return DestinationError(
-            f"{self._folder}: {error.strerror or error}; a source that is read once needs room "
-            "here for a copy of its images while it is packed"
+            f"{self._folder}: {error.strerror or error}; a source that can be read only once "
+            "needs room here for a copy of its images while it is packed"
         )
-
-
-def spooled(
-    rows: Iterable[Row],
-    folder: Path,
-    root: str,
-    inputs: tuple[str, ...],
-    *,
-    names: tuple[str, ...] | None = None,
-    classes: tuple[str, ...] | None = None,
-) -> RecordListing:
-    """List what comes only once, and keep its bytes until the listing is gone.
-
-    Args:
-        rows: The samples.
-        folder: See :class:`Spool`.
-        root: The source, for errors.
-        inputs: Its files.
-        names: What it calls its classes, where it says so; by then all rows must be of this kind.
-        classes: Names in the order of labels, where the user gave them.
-
-    Raises:
-        SourceError: There is nothing, or a label is none of the classes.
-        DestinationError: The copy cannot be written.
-    """
-    spool = Spool(folder)
-    builder = Builder(root, inputs, spool, names)
-    for row in rows:
-        if isinstance(row.image, Unreadable):
-            builder.add(row.name, row.image, None)
-            continue
-        further = {name: spool.put(value) for name, value in row.further.items()}
-        builder.add(row.name, spool.put(row.image), row.label, further, head=row.image)
-    return builder.listing(classes)

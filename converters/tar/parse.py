@@ -1,6 +1,6 @@
-"""Reads the headers of a tar file, strictly: what is not plain is an error, never a guess.
+"""Reads the headers of a tar file strictly: anything unusual is an error, never a guess.
 
-Nothing is extracted and no name is used as a path. Time and memory are bounded by the file's size.
+Nothing is extracted, and no name is used as a path. The file's size bounds time and memory.
 """
 
 import os
@@ -47,7 +47,7 @@ class Member(NamedTuple):
 
 
 class _Pending(NamedTuple):
-    """What an extended header says of the member behind it."""
+    """What an extended header says of the next member."""
 
     start: int
     name: bytes | None = None
@@ -57,7 +57,7 @@ class _Pending(NamedTuple):
 def read_members(fd: int, where: str) -> Iterator[Member]:
     """Yield the regular files of a tar in order: USTAR, PAX, and GNU's long names.
 
-    Directories are passed over.
+    Directories are skipped.
 
     Args:
         fd: Open file; its position is neither used nor moved.
@@ -65,7 +65,7 @@ def read_members(fd: int, where: str) -> Iterator[Member]:
 
     Raises:
         ShardError: The file is no tar, compressed, damaged, truncated, without its two end blocks
-            or with anything but zeros behind them, or holds links, devices or sparse files.
+            or with anything but zeros after them, or holds links, devices or sparse files.
         OSError: It cannot be read.
     """
     return _Parser(fd, where).members()
@@ -85,7 +85,7 @@ class _Parser:
             block = self._block(at)
             if block == _ZEROS:
                 if pending is not None:
-                    raise self._error(at, "an extended header without a member behind it")
+                    raise self._error(at, "an extended header without a member after it")
                 self._end(at)
                 return
             kind, name, size = self._header(block, at)
@@ -136,7 +136,7 @@ class _Parser:
         if stated is None:
             return pending._replace(name=name)
         if not stated.isdigit() or len(stated) > _MOST_DIGITS:
-            raise self._error(at, f"a size cannot be {stated[:40]!r}")
+            raise self._error(at, f"a size must be a number, found {stated[:40]!r}")
         return pending._replace(name=name, size=int(stated))
 
     def _pax(self, data: bytes, at: int) -> dict[bytes, bytes]:
@@ -174,21 +174,19 @@ class _Parser:
             return number
         digits = field.strip(b" \0")
         if not _is_octal(digits):
-            raise self._error(at, f"a size cannot be {field!r}")
+            raise self._error(at, f"a size must be a number, found {field!r}")
         return int(digits, 8)
 
     def _fits(self, at: int, size: int) -> None:
         if at + size + -size % BLOCK > self._size:
-            raise self._error(
-                at, f"truncated: {size} bytes should follow, {self._size - at} are left"
-            )
+            raise self._error(at, f"truncated: {size} bytes must follow, found {self._size - at}")
 
     def _end(self, at: int) -> None:
         if self._block(at + BLOCK) != _ZEROS:
-            raise self._error(at, "one block of zeros alone; two end an archive")
+            raise self._error(at, "one block of zeros; an archive ends with two")
         for start in range(at + 2 * BLOCK, self._size, _CHUNK):
             if self._read(start, min(_CHUNK, self._size - start)).strip(b"\0"):
-                raise self._error(at, "bytes behind the end of the archive")
+                raise self._error(at, "bytes after the end of the archive")
 
     def _block(self, at: int) -> bytes:
         if at + BLOCK > self._size:
@@ -198,7 +196,7 @@ class _Parser:
     def _read(self, at: int, size: int) -> bytes:
         data = os.pread(self._fd, size, at)
         if len(data) != size:
-            raise self._error(at, "the file became shorter while it was read")
+            raise self._error(at, "the file was truncated while it was read")
         return data
 
     def _error(self, at: int, text: str) -> ShardError:

@@ -48,7 +48,7 @@ def test_another_pack_needs_overwrite(source: Path, tmp_path: Path, name: str) -
     """Other options or a changed source are an error that names the way out."""
     pack(source, tmp_path / name, shard_size=2000)
     before = content(tmp_path / name)
-    with pytest.raises(DestinationError, match=r"was packed with .*--overwrite"):
+    with pytest.raises(DestinationError, match=r"was packed with other options: .*--overwrite"):
         pack(source, tmp_path / name, seed=1)
     (source / "ant/new.jpg").write_bytes(picture(9))
     with pytest.raises(DestinationError, match=r"source has changed; use --overwrite"):

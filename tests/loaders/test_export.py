@@ -15,15 +15,14 @@ from PIL import Image
 
 from fastdata.converters.check.index import index
 from fastdata.converters.pack import pack
-from fastdata.dataset.catalog.builder import CatalogBuilder
+from fastdata.dataset.catalog.builder import CatalogBuilder, CatalogRow
 from fastdata.dataset.catalog.reader import Catalog
 from fastdata.dataset.manifest import Manifest, Shard, Stored
 from fastdata.errors import DestinationError
 from fastdata.images.probe import FORMATS
 from fastdata.loaders import export as exporting
 from fastdata.loaders.export import export
-from fastdata.loaders.readers.open_source import open_source
-from fastdata.loaders.readers.packed import PackedSource
+from fastdata.loaders.readers.packed import PackedSource, open_source
 from fastdata.system.checksum import crc32c
 
 DIGEST = "sha256:" + "0" * 64
@@ -51,8 +50,9 @@ class Foreign(PackedSource):
         builder = CatalogBuilder(tuple(self.fields))
         for number, (key, name, label) in enumerate(names):
             image = picture(number)
-            builder.append(
-                *(text.encode("utf-8", "surrogateescape") for text in (key, name)),
+            row = CatalogRow(
+                key.encode("utf-8", "surrogateescape"),
+                name.encode("utf-8", "surrogateescape"),
                 offset=0,
                 length=len(image),
                 crc=crc32c(image),
@@ -65,6 +65,7 @@ class Foreign(PackedSource):
                     f: (1 + i, len(d), crc32c(d)) for i, (f, d) in enumerate(self.fields.items())
                 },
             )
+            builder.append(row)
         builder.write(path / "catalog.fdc")
         catalog = Catalog.from_file(path / "catalog.fdc")
         super().__init__(

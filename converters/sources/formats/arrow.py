@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from fastdata.converters.sources.builder import Wanted
-from fastdata.converters.sources.columns import Columns, as_image, as_name
+from fastdata.converters.sources.columns import Columns
 from fastdata.converters.sources.formats.arrow_messages import check_messages
 from fastdata.converters.sources.formats.bounds import (
     MOST_ROWS,
@@ -13,9 +13,9 @@ from fastdata.converters.sources.formats.bounds import (
     check_rows,
     rows_at_once,
 )
+from fastdata.converters.sources.formats.table import Row, Table, list_table, missing_extra
 from fastdata.converters.sources.records import RecordListing
-from fastdata.converters.sources.spool import Row, spooled
-from fastdata.errors import FastdataError, MissingExtraError, ShardError, SourceError
+from fastdata.errors import FastdataError, ShardError, SourceError
 from fastdata.system.untrusted import read_json
 
 PARQUET, ARROW_FILE, ARROW_STREAM = b"PAR1", b"ARROW1\0\0", b"\xff\xff\xff\xff"
@@ -30,15 +30,7 @@ def list_arrow(
     """List the rows of Parquet, Arrow or Arrow stream files, all of one schema.
 
     Images are binary columns, or structs of ``bytes`` and ``path``. Names of classes come from the
-    features that the ``datasets`` package leaves in a schema. Rows are decoded once, in order, and
-    their images kept in a temporary file until they are packed.
-
-    Args:
-        root: The source, for errors.
-        inputs: See :class:`RecordListing`.
-        paths: The files.
-        wanted: Columns, fields, classes.
-        folder: Where the temporary file lies.
+    features that the ``datasets`` package leaves in a schema.
 
     Raises:
         MissingExtraError: The package ``pyarrow`` is not installed.
@@ -49,10 +41,7 @@ def list_arrow(
     try:
         import pyarrow as pa
     except ImportError:
-        raise MissingExtraError(
-            f"{root}: Parquet and Arrow are read by the package pyarrow; "
-            "pip install 'fastdata[sources]'"
-        ) from None
+        raise missing_extra(root, "Parquet and Arrow", "pyarrow") from None
     schemas = [_schema(path) for path in paths]
     first = schemas[0]
     for path, schema in zip(paths, schemas, strict=True):
@@ -62,42 +51,38 @@ def list_arrow(
                 f"{_shown(first)}; pack files of one schema"
             )
     images = tuple(entry.name for entry in first if _may_be_image(pa, entry.type))
-    columns = Columns(root, first.names, wanted, images)
-    if columns.image not in images:
-        kind = first.field(columns.image).type
-        raise SourceError(
-            f"{root}: column {columns.image!r} of type {kind} holds no images; say which one does "
-            "with --column image=NAME"
-        )
-    names = _class_names(paths[0], first, columns.label)
-    rows = (row for path in paths for row in _rows(path, columns))
-    return spooled(rows, folder, root, inputs, names=names, classes=wanted.classes)
+
+    def rows(columns: Columns) -> Iterator[Row]:
+        if columns.image not in images:
+            raise SourceError(
+                f"{root}: column {columns.image!r} of type {first.field(columns.image).type} holds "
+                "no images; say which one does with --column image=NAME"
+            )
+        for path in paths:
+            yield from _rows(path, columns.all())
+
+    table = Table(
+        columns=tuple(first.names),
+        images=images,
+        rows=rows,
+        classes=lambda column: _class_names(paths[0], first, column),
+        row_name=lambda image: image.get("path") if isinstance(image, Mapping) else None,
+    )
+    return list_table(root, inputs, table, wanted, folder)
 
 
-def _rows(path: Path, columns: Columns) -> Iterator[Row]:
-    names = columns.all()
+def _rows(path: Path, names: list[str]) -> Iterator[Row]:
     for batch in _reading(path, _batches(path, names)):
         parts = [batch.column(name) for name in names]
         for place in range(batch.num_rows):  # one after the other: a few bytes can stand for many
             try:
-                values = {
-                    name: part[place].as_py() for name, part in zip(names, parts, strict=True)
-                }
+                yield {name: part[place].as_py() for name, part in zip(names, parts, strict=True)}
             except (ValueError, OverflowError) as error:  # a time that Python has none for
                 raise ShardError(f"{path}: a row cannot be read: {error}") from error
-            image = values[columns.image]
-            path_within = image.get("path") if isinstance(image, Mapping) else None
-            name = values[columns.key] if columns.key else path_within
-            yield Row(
-                as_name(name),
-                as_image(image),
-                values[columns.label] if columns.label else None,
-                columns.further(values),
-            )
 
 
 def _reading(path: Path, found: Iterator[_T]) -> Iterator[_T]:
-    """Turn what the library says of a damaged file into one clear error."""
+    """Turn whatever the library raises for a damaged file into one clear error."""
     try:
         yield from found
     except FastdataError:
@@ -107,7 +92,7 @@ def _reading(path: Path, found: Iterator[_T]) -> Iterator[_T]:
 
 
 def _batches(path: Path, names: list[str]) -> Iterator[Any]:
-    """Batches of rows, each with nothing in it that leads out of its buffers."""
+    """Batches of rows, validated: no offset or index in them leads out of its buffer."""
     rows = 0
     with path.open("rb") as file:
         batches = _parquet(path, file, names) if _is_parquet(file) else _open_stream(path, file)
@@ -159,7 +144,7 @@ def _is_parquet(file: BinaryIO) -> bool:
 
 
 def _open_stream(path: Path, file: BinaryIO) -> Any:
-    """The stream that an Arrow file is, too: between a mark and an index, which is not needed."""
+    """Open a stream; an Arrow file is one between a mark and an index, which is not needed."""
     from pyarrow import ipc
 
     start = len(ARROW_FILE) if file.read(len(ARROW_FILE)) == ARROW_FILE else 0

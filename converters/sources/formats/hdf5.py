@@ -2,17 +2,18 @@
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fastdata.converters.sources.builder import Wanted
-from fastdata.converters.sources.columns import Columns, as_image, as_name
+from fastdata.converters.sources.columns import Columns
 from fastdata.converters.sources.formats.bounds import check_rows, rows_at_once
+from fastdata.converters.sources.formats.table import Row, Table, list_table, missing_extra
 from fastdata.converters.sources.records import RecordListing
-from fastdata.converters.sources.spool import Row, spooled
-from fastdata.errors import FastdataError, MissingExtraError, ShardError, SourceError
+from fastdata.errors import FastdataError, ShardError, SourceError
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
 
@@ -24,15 +25,7 @@ def list_hdf5(
 
     Images are encoded bytes (variable-length uint8 or opaque values) or pixels, uint8 of
     (N, H, W, 3), (N, H, W, 1) or (N, H, W). Data sets in groups are called by their paths, as
-    ``train/images``. Samples are read once, in order, and kept in a temporary file until they are
-    packed.
-
-    Args:
-        root: The source, for errors.
-        inputs: See :class:`RecordListing`.
-        paths: The files.
-        wanted: Data sets, fields, classes.
-        folder: Where the temporary file lies.
+    ``train/images``. All files have those of the first one.
 
     Raises:
         MissingExtraError: The package ``h5py`` is not installed.
@@ -43,47 +36,49 @@ def list_hdf5(
     try:
         import h5py  # noqa: F401
     except ImportError:
-        raise MissingExtraError(
-            f"{root}: HDF5 is read by the package h5py; pip install 'fastdata[sources]'"
-        ) from None
-    rows = (row for path in paths for row in _rows(path, wanted))
-    return spooled(rows, folder, root, inputs, classes=wanted.classes)
+        raise missing_extra(root, "HDF5", "h5py") from None
+    with _opened(paths[0]) as found:
+        names = tuple(found)
+        images = tuple(name for name, data in found.items() if _may_be_images(data))
+    table = Table(
+        columns=names,
+        images=images,
+        rows=lambda columns: (row for path in paths for row in _rows(path, columns)),
+    )
+    return list_table(root, inputs, table, wanted, folder)
 
 
-def _rows(path: Path, wanted: Wanted) -> Iterator[Row]:
+@contextmanager
+def _opened(path: Path) -> Iterator[dict[str, Any]]:
+    """The data sets of a file; whatever the library raises for damage becomes one clear error."""
     import h5py
 
     try:
         with h5py.File(path, "r") as file:
-            yield from _rows_of(path, file, wanted)
+            yield _data_sets(path, file)
     except FastdataError:
         raise
-    except Exception as error:  # the library raises type, key and value errors for damage as well
+    except Exception as error:  # it raises type, key and value errors besides its own
         raise ShardError(f"{path}: cannot read this file: {error}; fetch it again") from error
 
 
-def _rows_of(path: Path, file: Any, wanted: Wanted) -> Iterator[Row]:
-    found = _data_sets(path, file)
-    images = tuple(name for name, data in found.items() if _may_be_images(data))
-    columns = Columns(str(path), found, wanted, images)
-    count = len(found[columns.image])
-    for name in columns.all():
-        if len(found[name]) != count:
-            raise SourceError(
-                f"{path}: {columns.image!r} has {count} entries, {name!r} has {len(found[name])}; "
-                "choose data sets that belong together with --column"
-            )
-    at_once = min(_rows_at_once(path, found[name]) for name in columns.all())
-    for start in range(0, count, at_once):
-        parts = {name: found[name][start : start + at_once] for name in columns.all()}
-        for place in range(len(parts[columns.image])):
-            values = {name: part[place] for name, part in parts.items()}
-            yield Row(
-                as_name(values[columns.key]) if columns.key else None,
-                as_image(_encoded(values[columns.image])),
-                values[columns.label] if columns.label else None,
-                columns.further({name: _plain(value) for name, value in values.items()}),
-            )
+def _rows(path: Path, columns: Columns) -> Iterator[Row]:
+    names = columns.all()
+    with _opened(path) as found:
+        if missing := set(names) - set(found):
+            raise SourceError(f"{path}: no data set {missing.pop()!r} among {', '.join(found)}")
+        count = len(found[columns.image])
+        for name in names:
+            if len(found[name]) != count:
+                raise SourceError(
+                    f"{path}: {columns.image!r} has {count} entries, {name!r} has "
+                    f"{len(found[name])}; choose data sets that belong together with --column"
+                )
+        at_once = min(_rows_at_once(path, found[name]) for name in names)
+        for start in range(0, count, at_once):
+            parts = {name: found[name][start : start + at_once] for name in names}
+            for place in range(len(parts[columns.image])):
+                yield {name: _plain(part[place]) for name, part in parts.items()}
 
 
 def _data_sets(path: Path, file: Any) -> dict[str, Any]:
@@ -136,10 +131,5 @@ def _may_be_images(data: Any) -> bool:
     return bool(data.dtype == np.uint8 and data.ndim in (3, 4)) or data.dtype.kind == "V"
 
 
-def _encoded(value: Any) -> Any:
-    return value.tobytes() if isinstance(value, np.void) else value
-
-
 def _plain(value: Any) -> Any:
-    """A value as a field may hold it."""
     return value.tobytes() if isinstance(value, np.void) else value

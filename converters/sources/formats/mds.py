@@ -1,8 +1,9 @@
-"""MosaicML's MDS shards, of version 2, read without its package: that one weighs gigabytes.
+"""MosaicML's MDS shards, version 2.
 
-A shard is the number n of samples (u32), n + 1 offsets (u32), a JSON header, and the samples; a
-sample is a u32 for the size of each column without a fixed one, then the columns end to end
-(streaming/base/format/mds/reader.py).
+Its package installs a hundred others, unpickles columns, and gives decoded images in place of
+their bytes; so this reads the format itself. A shard is the number n of samples (u32), n + 1
+offsets (u32), a JSON header, and the samples; a sample is a u32 for the size of each column without
+a fixed one, then the columns end to end (streaming/base/format/mds/reader.py).
 """
 
 import os
@@ -14,11 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastdata.converters.problems import read_range
-from fastdata.converters.sources.builder import Builder, Wanted
-from fastdata.converters.sources.columns import Columns, as_field, as_name
-from fastdata.converters.sources.records import Extent, Files, RecordListing
+from fastdata.converters.sources.builder import Wanted
+from fastdata.converters.sources.columns import Columns
+from fastdata.converters.sources.formats.table import Row, Stored, Table, list_table
+from fastdata.converters.sources.records import Files, RecordListing
 from fastdata.errors import OptionError, ShardError, SourceError
-from fastdata.system.checksum import crc32c
 from fastdata.system.untrusted import JsonFields, open_regular, read_json, read_regular
 
 INDEX_NAME = "index.json"
@@ -46,19 +47,14 @@ class _Shard(NamedTuple):
 def list_mds(
     root: str, inputs: tuple[str, ...], paths: list[Path], wanted: Wanted
 ) -> RecordListing:
-    """List the samples of MDS shards that are not compressed; every byte is read once.
+    """List the samples of MDS shards that are not compressed, which are packed from where they lie.
 
     Images are columns of encoding ``jpeg``, ``png`` or ``bytes``.
-
-    Args:
-        root: The source, for errors.
-        inputs: See :class:`RecordListing`.
-        paths: The folder that holds ``index.json``, alone.
-        wanted: Columns, fields, classes.
 
     Raises:
         SourceError: There is no index that can be read, no column of images, or the shards have
             different columns, or are compressed.
+        OptionError: A column has an encoding that is not read; pickled ones are not.
         ShardError: A shard is not as the index says.
     """
     (folder,) = paths
@@ -70,42 +66,33 @@ def list_mds(
                 f"{shard.path}: its columns are {shard.columns}, those of {first.path} are "
                 f"{first.columns}; pack shards of one schema"
             )
-    images = tuple(name for name, (encoding, _) in first.columns.items() if encoding in _IMAGES)
-    columns = Columns(root, first.columns, wanted, images)
-    for name in columns.all():
-        encoding = first.columns[name][0]
-        if name == columns.image and encoding not in _IMAGES:
+    encodings = {name: encoding for name, (encoding, _) in first.columns.items()}
+
+    def rows(columns: Columns) -> Iterator[Row]:
+        if encodings[columns.image] not in _IMAGES:
             raise OptionError(
-                f"{root}: column {name!r} of encoding {encoding} holds no encoded image; pack it "
-                "with fastdata.pack(StreamingDataset(...), dst)"
+                f"{root}: column {columns.image!r} of encoding {encodings[columns.image]} holds no "
+                "encoded image; pack it with fastdata.pack(StreamingDataset(...), dst)"
             )
-        if encoding not in (*_IMAGES, *_TEXTS, *_NUMBERS):
-            raise OptionError(f"{root}: column {name!r} of encoding {encoding} cannot be read")
-    builder = Builder(root, inputs, Files([shard.path for shard in shards]))
-    for file, shard in enumerate(shards):
-        for offset, data in _samples(shard):
-            parts = _parts(shard, offset, data)
-            values = {
-                name: _decode(
-                    first.columns[name][0],
-                    data[slice(*parts[name])],
-                    f"{shard.path}: column {name!r} of the sample at byte {offset}",
+        for name in columns.all():
+            if encodings[name] not in (*_IMAGES, *_TEXTS, *_NUMBERS):
+                raise OptionError(
+                    f"{root}: column {name!r} of encoding {encodings[name]} cannot be read"
                 )
-                for name in columns.all()
-                if name != columns.image
-            }
-            start, end = parts[columns.image]
-            builder.add(
-                as_name(values[columns.key]) if columns.key else None,
-                Extent(offset + start, end - start, crc32c(data[start:end]), file),
-                values[columns.label] if columns.label else None,
-                {
-                    field: as_field(values[name], str(shard.path))
-                    for field, name in columns.fields.items()
-                },
-                head=data[start:end],
-            )
-    return builder.listing(wanted.classes)
+        for file, shard in enumerate(shards):
+            for offset, data in _samples(shard):
+                parts = _parts(shard, offset, data)
+                where = f"{shard.path}: the sample at byte {offset}: column"
+                yield {
+                    name: Stored.at(data[slice(*parts[name])], offset + parts[name][0], file)
+                    if name == columns.image
+                    else _decode(encodings[name], data[slice(*parts[name])], f"{where} {name!r}")
+                    for name in columns.all()
+                }
+
+    images = tuple(name for name, encoding in encodings.items() if encoding in _IMAGES)
+    files = Files([shard.path for shard in shards])
+    return list_table(root, inputs, Table(tuple(encodings), images, rows, files), wanted)
 
 
 def is_index(data: bytes) -> bool:

@@ -143,7 +143,7 @@ def test_labels_are_names_or_numbers(
     ("text", "message"),
     [
         ("label\n1\n", r"no column 'path' among \['label'\]"),
-        ("path,path\na/1.jpg,x\n", "column 'path' comes twice"),
+        ("path,path\na/1.jpg,x\n", "column 'path' is repeated"),
         ("path,txt\na/1.jpg\n", "line 2: 1 values for 2 columns"),
         ("path\na/1.jpg\n\n../x.jpg\n", r"line 4: path '../x.jpg' must be relative to .*images"),
         ("path\n/etc/passwd\n", "line 2: path '/etc/passwd' must be relative"),
@@ -305,7 +305,7 @@ def test_fields_are_loaded_with_the_image(root: Path, tmp_path: Path) -> None:
         ("\ufeff\u6d77\n", ("\u6d77",)),
         ("a\n\nb\n", "line 2 is empty"),
         ("", "line 1 is empty"),
-        ("a\nb\na\n", "line 3: 'a' is in line 1 already"),
+        ("a\nb\na\n", "line 3: 'a' is already in line 1"),
     ],
 )
 def test_classes_are_read_line_by_line(

@@ -263,5 +263,5 @@ def test_the_destination_may_not_lie_within_the_source(tmp_path: Path) -> None:
     """The next pack of a folder of tars would read what this one writes."""
     source = write(tmp_path / "src")
 
-    with pytest.raises(fd.errors.DestinationError, match="lies within the source"):
+    with pytest.raises(fd.errors.DestinationError, match="inside the source"):
         pack(source, source / "out")
