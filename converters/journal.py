@@ -20,7 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
 
-from fastdata.converters.sources.listing import Skipped
+from fastdata.converters.skipped import Skipped
 from fastdata.dataset.catalog.builder import CatalogBuilder
 from fastdata.dataset.manifest import Shard, read_shard
 from fastdata.errors import CorruptError, DestinationError

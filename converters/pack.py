@@ -11,7 +11,8 @@ from typing import Literal
 
 from fastdata.converters.images.coding import RUN_PIXELS, Coding
 from fastdata.converters.pack_run import Output, PackRun, Progress
-from fastdata.converters.sources.listing import Listing, Skipped
+from fastdata.converters.skipped import Skipped
+from fastdata.converters.sources.listing import Listing
 from fastdata.converters.sources.open import AnySource, Selection, StrPath, list_source
 from fastdata.converters.sources.split import parse_split
 from fastdata.converters.stages import Stage

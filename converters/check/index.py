@@ -16,7 +16,7 @@ from fastdata.converters.check.samples import read_tar, survey
 from fastdata.converters.check.verify import verify_folder
 from fastdata.converters.journal import encode_report
 from fastdata.converters.problems import Progress
-from fastdata.converters.sources.listing import Skipped, count_reasons
+from fastdata.converters.skipped import Skipped, count_reasons
 from fastdata.converters.tar.packed_folder import has_catalog, has_manifest, is_dataset
 from fastdata.converters.tar.webdataset import CLASSES
 from fastdata.dataset.catalog.builder import CatalogBuilder

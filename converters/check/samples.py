@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fastdata.converters.problems import digest_of, read_range
-from fastdata.converters.sources.listing import Skipped
+from fastdata.converters.skipped import Skipped
 from fastdata.converters.tar.shards import index_file, index_line
 from fastdata.converters.tar.webdataset import Group, read_groups
 from fastdata.dataset.catalog.builder import CatalogRow

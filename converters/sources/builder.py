@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fastdata.converters.skipped import Skipped, nothing_left
 from fastdata.converters.sources.fields import TextsBuilder, check_field_name, encode_text
 from fastdata.converters.sources.labels import LabelColumn
 from fastdata.converters.sources.listing import (
-    Skipped,
     Unreadable,
     clashes_among,
     class_folders,
     fingerprint,
-    nothing_left,
     unfit_size,
 )
 from fastdata.converters.sources.records import (

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from fastdata.converters.sources.listing import Listing, Skipped, Unreadable
+from fastdata.converters.skipped import Skipped
+from fastdata.converters.sources.listing import Listing, Unreadable
 from fastdata.system.threads import Threads
 
 _STEP = 1024  # files that are hashed at a time

@@ -9,18 +9,17 @@ from pathlib import Path
 
 import numpy as np
 
+from fastdata.converters.skipped import Skipped, nothing_left
 from fastdata.converters.sources.fields import TextsBuilder, check_field_name
 from fastdata.converters.sources.listed_labels import Labels
 from fastdata.converters.sources.listed_rows import rows
 from fastdata.converters.sources.listing import (
     Listing,
-    Skipped,
     Unreadable,
     clashes_among,
     class_folders,
     examine,
     fingerprint,
-    nothing_left,
     unfit,
 )
 from fastdata.errors import OptionError, SourceError

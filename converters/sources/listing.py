@@ -6,7 +6,6 @@ import json
 import os
 import re
 import stat
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -14,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fastdata.converters.skipped import Skipped
 from fastdata.converters.sources.fields import Column, FieldFile
 from fastdata.dataset.manifest import sha256_text
 from fastdata.errors import SourceError
@@ -32,23 +32,6 @@ _FATAL = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _META = re.compile(r"__[^/]*__", re.DOTALL)
 
 
-class Skipped(NamedTuple):
-    """A file or folder that is left out, or packed although it is damaged.
-
-    Attributes:
-        name: Its path relative to the source.
-        reason: Why: a fixed text, after which a colon may bring detail.
-    """
-
-    name: str
-    reason: str
-
-    @property
-    def kind(self) -> str:
-        """The reason without its detail."""
-        return self.reason.partition(":")[0]
-
-
 class Unreadable(NamedTuple):
     """Stands in place of bytes that cannot be read.
 
@@ -57,19 +40,6 @@ class Unreadable(NamedTuple):
     """
 
     reason: str
-
-
-def count_reasons(skipped: Iterable[Skipped]) -> dict[str, int]:
-    """How often each reason comes, without its detail, sorted by reason."""
-    return dict(sorted(Counter(entry.kind for entry in skipped).items()))
-
-
-def nothing_left(source: str, skipped: Sequence[Skipped]) -> str:
-    """Message for a source without any image to pack."""
-    if not skipped:
-        return f"{source}: holds no image"
-    reasons = ", ".join(f"{count} {reason}" for reason, count in count_reasons(skipped).items())
-    return f"{source}: holds no image; left out: {reasons} (first: {skipped[0].name!r})"
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fastdata.converters.skipped import Skipped, nothing_left
 from fastdata.converters.sources.builder import Wanted
 from fastdata.converters.sources.columns import check_columns
 from fastdata.converters.sources.dedupe import without_duplicates
@@ -27,13 +28,11 @@ from fastdata.converters.sources.iterable import Samples, list_samples
 from fastdata.converters.sources.listing import (
     EMPTY,
     Listing,
-    Skipped,
     Unreadable,
     clashes,
     class_folders,
     examine,
     fingerprint,
-    nothing_left,
     read_failure,
     unfit,
 )

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from fastdata.converters.sources.listing import Listing, clashes, count_reasons
+from fastdata.converters.skipped import count_reasons
+from fastdata.converters.sources.listing import Listing, clashes
 from fastdata.converters.sources.open import scan
 from fastdata.errors import OptionError, SourceError
 
