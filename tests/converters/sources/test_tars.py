@@ -240,7 +240,7 @@ def test_what_is_two_things_must_be_said(tmp_path: Path) -> None:
     (source / "zoo").mkdir()
     (source / "zoo/1.jpg").write_bytes(picture(1))
 
-    with pytest.raises(SourceError, match=r"--from webdataset, or --from folder"):
+    with pytest.raises(SourceError, match=r"--from webdataset or --from folder"):
         pack(source, tmp_path / "out")
     assert pack(source, tmp_path / "tars", kind="webdataset").samples == 9
     assert pack(source, tmp_path / "images", kind="folder").samples == 1
