@@ -48,13 +48,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path, help="folder for images and packed data sets")
-    parser.add_argument("--images", type=int, default=1000)
-    parser.add_argument("--val-images", type=int, default=500)
-    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--images", type=int, default=1000, help="training images to generate")
+    parser.add_argument("--val-images", type=int, default=500, help="validation images to generate")
+    parser.add_argument("--epochs", type=int, default=10, help="passes over the images")
     parser.add_argument("--size", type=int, default=64, help="side of the crops in pixels")
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--lr", type=float, default=0.02)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--batch-size", type=int, default=32, help="images per batch")
+    parser.add_argument("--lr", type=float, default=0.02, help="highest learning rate")
+    parser.add_argument("--seeds", type=int, default=3, help="number of runs of each side")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch and decoder")
     parser.add_argument("--quick", action="store_true", help="a tiny run that only shows it works")
     given = parser.parse_args()
@@ -109,9 +109,9 @@ def train(pictures: Path, name: str, recipe: Recipe, seed: int, threads: int) ->
 
 
 def _fastdata(path: Path, recipe: Recipe, seed: int, threads: int) -> Iterator[Pair]:
-    crop = fd.RandomResizedCrop(recipe.size)
+    crop = fd.RandomResizedCrop(recipe.size, flip=0.5)
     with fd.Loader(
-        path, recipe.batch_size, crop=crop, flip=0.5, seed=seed, device="cpu", threads=threads
+        path, recipe.batch_size, crop=crop, seed=seed, device="cpu", threads=threads
     ) as loader:
         for _ in range(recipe.epochs):
             for batch in loader:

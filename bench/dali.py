@@ -24,18 +24,17 @@ from images import source_folder, working_set
 from measure import Row, add_options, interleaved, machine, report
 
 import fastdata as fd
-from fastdata.batch.fill import Work
+from fastdata.batch.decoder import Work
 from fastdata.errors import MissingExtraError
 from fastdata.loaders.dali.feed import Feeder
 from fastdata.loaders.dali.imports import PACKAGES
-from fastdata.loaders.readers.open_source import open_source
+from fastdata.loaders.readers.packed import open_source
 from fastdata.system import resources
 
 _ABOUT = {
     "fastdata": "Loader",
     "dali": "DALILoader: our order and crops, whole JPEGs to DALI",
     "dali-cut": "the same, with the restart runs that the crop needs",
-    "dali-webdataset": "DALI's own reader and random crop",
 }
 
 AnyLoader = fd.Loader | fd.DALILoader
@@ -86,9 +85,11 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     add_options(parser, _ABOUT)
-    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--batch", type=int, default=64, help="images per batch")
     parser.add_argument("--batches", type=int, default=32, help="minimum per round")
-    parser.add_argument("--threads", type=int, default=resources.cpu_count())
+    parser.add_argument(
+        "--threads", type=int, default=resources.cpu_count(), help="decoding threads"
+    )
     parser.add_argument("--device", help="default: leave uint8 in host memory")
     options = parser.parse_args()
     if options.quick:
@@ -102,7 +103,6 @@ def _open(rows: list[Row], path: Path, options: argparse.Namespace) -> dict[str,
         "fastdata": fd.Loader,
         "dali": fd.DALILoader,
         "dali-cut": partial(fd.DALILoader, cut=True),
-        "dali-webdataset": partial(fd.DALILoader, reader="webdataset"),
     }
     loaders = {}
     for row in rows:
@@ -110,8 +110,7 @@ def _open(rows: list[Row], path: Path, options: argparse.Namespace) -> dict[str,
             loaders[row.name] = kinds[row.name](
                 path,
                 options.batch,
-                crop=fd.RandomResizedCrop(options.size),
-                flip=0.5,
+                crop=fd.RandomResizedCrop(options.size, flip=0.5),
                 threads=options.threads,
                 device=options.device,
             )
@@ -139,9 +138,7 @@ def _kilobytes(name: str, path: Path, size: int) -> float:
     """Encoded bytes of an image that are decoded, at most; of the first 256 samples."""
     source = open_source(path)
     ids = np.arange(min(256, len(source)))
-    feeder = Feeder(
-        source, fd.RandomResizedCrop(size), flip=0.0, seed=0, threads=2, cut=name == "dali-cut"
-    )
+    feeder = Feeder(source, fd.RandomResizedCrop(size), seed=0, threads=2, cut=name == "dali-cut")
     reading = feeder.submit(Work(0, ids, ids))
     while not reading.wait(1.0):
         pass

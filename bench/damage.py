@@ -1,4 +1,6 @@
-"""Measure what readers report about damaged data: python bench/damage.py [--cases N] [--json].
+"""Measure what readers report about damaged data.
+
+    python bench/damage.py [--cases N] [--json]
 
 The same images are packed as shards and as an LMDB file. For each fault, a copy is damaged in one
 place, and each reader reads and decodes all its samples in a process of its own. The outcome is
@@ -40,9 +42,7 @@ from fastdata import photos
 from fastdata.converters.check.verify import verify
 from fastdata.converters.pack import pack
 from fastdata.errors import CorruptError
-from fastdata.loaders.readers.lmdb import LMDBSource
-from fastdata.loaders.readers.packed import PackedSource
-from fastdata.loaders.readers.tar import TarSource
+from fastdata.loaders.readers.packed import LMDBSource, PackedSource, TarSource
 
 Samples = dict[str, bytes]
 Reader = Callable[[Path], Samples]

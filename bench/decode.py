@@ -90,7 +90,7 @@ def _tasks(images: list[bytes], crops: int, size: int) -> list[Task]:
     for start in range(0, crops, _TURN):
         ids = np.arange(start, min(start + _TURN, crops), dtype=np.int64)  # (N,)
         which = ids % len(images)
-        plan = RandomResizedCrop(size).plan(sizes[which], ids, seed=0, epoch=0, flip=0.0)
+        plan = RandomResizedCrop(size).plan(sizes[which], ids, seed=0, epoch=0)
         tasks.append(Task([images[i] for i in which], plan))
     return tasks
 

@@ -39,8 +39,7 @@ def fastdata_batches(folder: Path, workers: int, *, train: bool) -> Iterator[Any
         crop=fd.RandomResizedCrop(16),
         shuffle=train,
         threads=max(1, workers),
-        rank=rank,
-        world_size=world,
+        ranks=fd.Ranks(rank, world),
     )
     for batch in loader:
         images = batch.images.permute(0, 2, 3, 1).contiguous()

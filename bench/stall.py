@@ -24,7 +24,6 @@ import time
 from collections.abc import Iterator
 from itertools import repeat
 from pathlib import Path
-from typing import cast
 from unittest import mock
 
 import numpy as np
@@ -32,15 +31,20 @@ from measure import machine, versions
 
 import fastdata as fd
 from fastdata import native
-from fastdata.batch.native import NativeDecoder
-from fastdata.loaders.pipeline import Pipeline
-from fastdata.loaders.readers.open_source import open_source
+from fastdata.batch.decoder import NativeDecoder, PendingBatch
+from fastdata.loaders.readers.packed import open_source
 
 _CHUNK = 50_000  # additions between two checks of the loader: about 0.6 ms
 
 
-def _pipeline(loader: fd.Loader) -> Pipeline:
-    return cast("Pipeline", loader._pipeline)  # noqa: SLF001
+def _pending(loader: fd.Loader) -> list[PendingBatch]:
+    return [batch.pending for batch in loader._pipeline._begun]  # noqa: SLF001
+
+
+def _ready(loader: fd.Loader) -> bool:
+    """Whether the next batch can be had without waiting."""
+    pending = _pending(loader)
+    return bool(pending) and pending[0].wait(0)
 
 
 def add() -> int:
@@ -59,13 +63,13 @@ def count(loader: fd.Loader, seconds: float) -> float:
     total, start = 0, time.perf_counter()
     while time.perf_counter() - start < seconds:
         total += add()
-        _pipeline(loader).ready()
+        _ready(loader)
     return total / (time.perf_counter() - start)
 
 
 def idle_count(loader: fd.Loader, seconds: float) -> float:
     """The same, with a loader that has nothing left to do."""
-    while not all(batch.fill.wait(1.0) for batch in _pipeline(loader)._begun):  # noqa: SLF001
+    while not all(batch.wait(1.0) for batch in _pending(loader)):
         pass
     return count(loader, seconds)
 
@@ -85,7 +89,7 @@ def both(
     total, images, taking, start = 0, 0, 0.0, time.perf_counter()
     while time.perf_counter() - start < seconds:
         total += add()
-        if _pipeline(loader).ready():  # no wait
+        if _ready(loader):  # no wait
             before = time.perf_counter()
             images += len(next(batches).ids)
             taking += time.perf_counter() - before
@@ -106,8 +110,8 @@ class Background:
         self._decoder = NativeDecoder(core, source, 1)
         self._encoded = self._decoder.encoded(self._ids, rows)
         sizes = np.stack([rows["width"], rows["height"]], axis=1).astype(np.int64)
-        crop = fd.RandomResizedCrop(224)
-        self._plan = crop.plan(sizes, self._ids, seed=0, epoch=0, flip=0.5)
+        crop = fd.RandomResizedCrop(224, flip=0.5)
+        self._plan = crop.plan(sizes, self._ids, seed=0, epoch=0)
         self._out = np.empty((len(self._ids), 224, 224, 3), np.uint8)
 
     def count(self, loader: fd.Loader, seconds: float) -> float:
@@ -142,7 +146,7 @@ def measure(path: Path, batch_size: int, *, rounds: int, seconds: float) -> dict
     first, second = sorted(os.sched_getaffinity(0))[:2]
     os.sched_setaffinity(0, {second})  # the core's threads start now, and stay on this core
     background = Background(path)
-    with fd.Loader(path, batch_size, crop=fd.RandomResizedCrop(224), flip=0.5, threads=1) as loader:
+    with fd.Loader(path, batch_size, crop=fd.RandomResizedCrop(224, flip=0.5), threads=1) as loader:
         os.sched_setaffinity(0, {first})
         batches = forever(loader)
         drain(batches, 1.0)
@@ -170,9 +174,9 @@ def main() -> None:
     """Measure both ways and print them."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("path", type=Path, help="a packed data set")
-    parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--batch-size", type=int, default=64, help="images per batch")
+    parser.add_argument("--rounds", type=int, default=15, help="number of rounds")
+    parser.add_argument("--seconds", type=float, default=1.0, help="seconds to measure in a round")
     given = parser.parse_args()
     options = {"rounds": given.rounds, "seconds": given.seconds}
     rows = {"native core": measure(given.path, given.batch_size, **options)}

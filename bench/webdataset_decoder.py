@@ -65,7 +65,7 @@ def torchvision(data: Any, size: int) -> Any:
 
 def fastdata(data: Any, size: int) -> Any:
     """Our decoder in their pipeline."""
-    decoder = fd.webdataset.decoder(fd.RandomResizedCrop(size), flip=0.5)
+    decoder = fd.webdataset.decoder(fd.RandomResizedCrop(size, flip=0.5))
     return data.map(decoder).decode(partial=True).to_tuple("jpg", "cls")
 
 
@@ -123,7 +123,7 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     add_options(parser, _ROWS)
-    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--batch", type=int, default=64, help="images per batch")
     parser.add_argument(
         "--workers", type=int, default=resources.cpu_count(), help="worker processes"
     )

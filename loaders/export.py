@@ -17,11 +17,10 @@ import numpy as np
 
 from fastdata.batch.source import Ids
 from fastdata.converters.sources.listing import class_folders, stem
-from fastdata.dataset.catalog.format import ABSENT
+from fastdata.dataset.catalog.format import ABSENT, FORMAT_MASK
 from fastdata.errors import DestinationError, NotADatasetError
 from fastdata.images.probe import EXTENSIONS, FORMATS
-from fastdata.loaders.readers.open_source import open_source
-from fastdata.loaders.readers.packed import PackedSource
+from fastdata.loaders.readers.packed import PackedSource, open_source
 from fastdata.system.files import Folder, Lock, open_own, temporary, write_atomically
 
 MARK_NAME = ".export.json"  # in a folder whose export has begun and not ended
@@ -36,7 +35,6 @@ _ENDINGS = {  # that name a format as well as its own does
 _CHUNK = 4096  # samples looked up at once
 _MOST_PART = 255  # bytes of a file's name on every common file system
 _MOST_PATH = 3072  # bytes of a relative path, which leaves room for the folder's own
-_FORMAT = 0xFF  # bits of a row's flags
 
 # Neither a separator nor a NUL, and no surrogate but those that stand for a byte.
 _NEVER = re.compile("[/\0\ud800-\udc7f\udd00-\udfff]")
@@ -220,7 +218,7 @@ class _Names:
     def samples(self) -> Iterator[_Sample]:
         """The samples in the order of their ids."""
         for ids in _chunks(len(self._labels)):
-            codes = (self._catalog.rows(ids)["flags"] & _FORMAT).tolist()
+            codes = (self._catalog.rows(ids)["flags"] & FORMAT_MASK).tolist()
             offsets = {
                 name: self._catalog.field(name, ids)["offset"] for name in self._catalog.field_names
             }

@@ -73,8 +73,7 @@ def bench_ceiling(
     loader = Loader(
         path,
         recipe.batch_size,
-        crop=RandomResizedCrop(recipe.size),
-        flip=0.5,
+        crop=RandomResizedCrop(recipe.size, flip=0.5),
         seed=recipe.seed,
         device=chosen,
         dtype=dtype or torch.float32,

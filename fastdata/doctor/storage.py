@@ -18,8 +18,7 @@ from fastdata.dataset.lmdb.format import sample_key
 from fastdata.doctor.results import Reading, Storage
 from fastdata.errors import ShardError, StalledError
 from fastdata.loaders.readers.folder import FolderSource
-from fastdata.loaders.readers.open_source import AnySource, source_class
-from fastdata.loaders.readers.tar import TarSource
+from fastdata.loaders.readers.packed import AnySource, TarSource, source_class
 from fastdata.system import resources
 from fastdata.system.mounts import network_file_system
 from fastdata.system.threads import Threads

@@ -130,8 +130,7 @@ def _loader(measured: Measured) -> str:
     arguments = [
         repr(settings.path),
         str(settings.batch_size),
-        f"crop=fd.RandomResizedCrop({settings.size})",
-        "flip=0.5",
+        f"crop=fd.RandomResizedCrop({settings.size}, flip=0.5)",
         f"device={settings.device!r}",
         *([] if settings.dtype == "float32" else [f"dtype=torch.{settings.dtype}"]),
         f"threads={advised_threads(measured)}",

@@ -1,8 +1,8 @@
 """Reads a JPEG's header in Python, only where the native core is missing.
 
-csrc/jpeg/segments.cpp and csrc/jpeg/header.cpp give the same results and refusals, and tests
-compare the two. Only two things here are used besides: the type ``JpegHeader``, and :func:`is_lossless`,
-which is asked about files that either reader refused.
+csrc/jpeg/segments.cpp and csrc/jpeg/header.cpp give the same results and refusals; tests compare
+them. Only two things here have other uses: the type ``JpegHeader``, and :func:`is_lossless`, which
+is asked about files that either reader refused.
 """
 
 import re

@@ -53,9 +53,9 @@ def open_data(
     size = recipe.size
     load = partial(Loader, device=device, dtype=dtype, threads=threads)
     augment = Augmentation(recipe)
-    crop = RandomResizedCrop(size)
+    crop = RandomResizedCrop(size, flip=FLIP)
     data = closing.enter_context(
-        load(path, recipe.batch_size, crop=crop, flip=FLIP, seed=recipe.seed, augment=augment)
+        load(path, recipe.batch_size, crop=crop, seed=recipe.seed, augment=augment)
     )
     check_labelled(data.source)
     # The classes are known only now, and the loader needed its augmentation before.

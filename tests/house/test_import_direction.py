@@ -37,7 +37,7 @@ ORDER = [
 # is in them, or are what several share: those may import and be imported, if not in a circle.
 INSIDE = {
     "converters": ["images", "tar", "lmdb", "sources", "check"],
-    "loaders": ["readers", "export", "dali"],
+    "loaders": ["readers", "dali"],
 }
 
 

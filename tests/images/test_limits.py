@@ -229,7 +229,7 @@ def test_max_pixels_is_the_users(
     assert _batch(two, max_pixels=1200).shape == (2, 3, 16, 16)
     for number in range(2):
         with pytest.raises(DecodeError, match=words):
-            _batch(two, max_pixels=1199, where=[number])
+            _batch(two, max_pixels=1199, sampling=fd.Sampling([number]))
     with pytest.raises(DecodeError, match=words):
         list(fd.open(two, max_pixels=1199))
     for data in (jpegs.pillow(_GOOD), _png(_GOOD)):
@@ -311,7 +311,7 @@ def test_no_memory_for_an_image_is_its_own_error(
         _batch(two)
     if native.load() is not None:
         log = tmp_path / "quarantine.jsonl"
-        assert len(_batch(two, on_error="replace", quarantine=log)) == 2
+        assert len(_batch(two, on_error=fd.Replace(quarantine=log))) == 2
         assert {json.loads(line)["key"] for line in log.read_text().splitlines()} == {"b"}
 
 

@@ -22,8 +22,7 @@ from fastdata.errors import DestinationError
 from fastdata.images.probe import FORMATS
 from fastdata.loaders import export as exporting
 from fastdata.loaders.export import export
-from fastdata.loaders.readers.open_source import open_source
-from fastdata.loaders.readers.packed import PackedSource
+from fastdata.loaders.readers.packed import PackedSource, open_source
 from fastdata.system.checksum import crc32c
 
 DIGEST = "sha256:" + "0" * 64

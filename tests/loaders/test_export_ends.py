@@ -14,7 +14,7 @@ from packing import originals
 
 from fastdata.errors import BusyError, DestinationError, NotADatasetError, SampleError
 from fastdata.loaders.export import export
-from fastdata.loaders.readers.open_source import open_source
+from fastdata.loaders.readers.packed import open_source
 from fastdata.system.files import Lock
 
 

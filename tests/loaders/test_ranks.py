@@ -18,8 +18,8 @@ path, folder, worlds = json.loads(sys.argv[1])
 def run(rank, store, world, size, stop, state):
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
     dist.barrier()  # a rank without batches would else leave while others still connect to it
-    crop = fd.RandomResizedCrop(16)
-    loader = fd.Loader(path, size, crop=crop, flip=0.5, drop_last=False, threads=1, prefetch=3)
+    crop = fd.RandomResizedCrop(16, flip=0.5)
+    loader = fd.Loader(path, size, crop=crop, drop_last=False, threads=1, prefetch=3)
     if state is not None:
         loader.load_state_dict(state)
     steps, ids = 0, []
@@ -109,7 +109,7 @@ def _run(code: str, *arguments: object) -> str:
 def test_real_ranks_share_an_epoch(dataset: Path, tmp_path: Path) -> None:
     """Three processes, then two, then four, that meet in every step: each sample once, in order."""
     with fd.Loader(
-        dataset, 23, crop=fd.RandomResizedCrop(16), flip=0.5, drop_last=False, threads=1
+        dataset, 23, crop=fd.RandomResizedCrop(16, flip=0.5), drop_last=False, threads=1
     ) as loader:
         (batch,) = loader
     sums = batch.images.long().sum((1, 2, 3)).tolist()
@@ -159,7 +159,7 @@ _EARLY = """
 import os, sys, torch.distributed as dist, fastdata as fd
 crop = fd.RandomResizedCrop(8)
 early = fd.Loader(sys.argv[1], 2, crop=crop)
-meant = fd.Loader(sys.argv[1], 2, crop=crop, rank=0, world_size=1)
+meant = fd.Loader(sys.argv[1], 2, crop=crop, ranks=fd.Ranks(0, 1))
 waiting, done = os.pipe()
 child = os.fork()
 store = f"file://{sys.argv[2]}"

@@ -20,8 +20,7 @@ from fastdata.converters.pack import pack
 from fastdata.errors import DestinationError, FastdataError
 from fastdata.loaders import export as export_module
 from fastdata.loaders.export import export
-from fastdata.loaders.readers.open_source import open_source
-from fastdata.loaders.readers.packed import PackedSource
+from fastdata.loaders.readers.packed import PackedSource, open_source
 
 SIZE = 35_000
 LESS = 15_000

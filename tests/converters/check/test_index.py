@@ -22,7 +22,7 @@ from fastdata.converters.check.verify import verify
 from fastdata.converters.pack import pack
 from fastdata.dataset.manifest import load
 from fastdata.errors import DestinationError, NotADatasetError, OptionError, ShardError
-from fastdata.loaders.readers.tar import TarSource
+from fastdata.loaders.readers.packed import TarSource
 
 
 def write_tar(path: Path, members: dict[str, bytes], kind: int = tarfile.GNU_FORMAT) -> None:
@@ -181,7 +181,7 @@ def test_refuses(source: Path, tmp_path: Path) -> None:
     assert content(tmp_path / "out") == before
     with pytest.raises(OptionError, match="holds its index"):
         index(tmp_path / "one.lmdb")
-    with pytest.raises(NotADatasetError, match="no folder with tars"):
+    with pytest.raises(NotADatasetError, match="not a folder with tars"):
         index(source)
     shutil.copytree(tmp_path / "out", tmp_path / "begun")
     (tmp_path / "begun/.pack.journal").write_text("{}")

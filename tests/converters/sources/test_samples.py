@@ -238,7 +238,7 @@ def test_the_command_line_says_kind_and_columns(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert sorted(s.fields["note"] for s in fd.open(tmp_path / "out")) == [b"7", b"8", b"9"]
     assert wrong.exit_code == 2
-    assert "must be as image=NAME" in wrong.output
+    assert "not of the form image=NAME" in wrong.output
 
 
 def test_a_dry_run_of_samples_writes_nothing(tmp_path: Path) -> None:
