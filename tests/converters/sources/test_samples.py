@@ -154,7 +154,7 @@ def test_what_is_no_image_is_left_out(tmp_path: Path, image: Any, reason: str) -
 
     assert report.samples == 1
     (entry,) = report.skipped
-    assert entry.reason.startswith(reason)
+    assert reason in entry.reason
 
 
 def test_samples_of_two_kinds_are_refused(tmp_path: Path) -> None:
