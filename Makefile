@@ -6,7 +6,7 @@ SEED ?= 1
 BIN := .venv/bin
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test check differential asan stub clean FORCE
+.PHONY: help demo test nightly check differential asan stub clean FORCE
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 8
@@ -16,21 +16,24 @@ demo: .venv/.installed  ## generate a data set, pack it, train on it, write a re
 	$(BIN)/fastdata demo $(ARGS)
 
 test: .venv/.tested  ## run the tests; ARGS='-k tar' selects some
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest $(PARALLEL) $(ARGS)
 
-check: .venv/.tested .venv/.tools  ## lint, types, forbidden calls, the native core's stub, wheel and sdist
+nightly: .venv/.tested  ## every case of the tests that try a part of them each day
+	$(BIN)/pytest -m long $(ARGS)
+
+check: .venv/.tested .venv/.tools  ## lint, types, forbidden calls, the stub, wheel and sdist, benchmarks, examples
 	$(BIN)/python tools/preflight.py --calls
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	diff -u fastdata/_core.pyi "$$($(STUB))"
-	$(BIN)/pytest -m long tests/house/test_packaging.py
+	$(BIN)/pytest -m check
 	$(BIN)/python tools/differential.py $(IMAGES)
 
 differential: .venv/.tested  ## compare pixels with Pillow's, of a few files or of IMAGES=DIR
 	$(BIN)/python tools/differential.py $(IMAGES)
 
-asan: .venv/.tested  ## damaged JPEGs under the sanitizers; MUTANTS=10000000 SEED=2 for more
+asan: .venv/.tested  ## damaged JPEGs, and resizing, under the sanitizers; MUTANTS=10000000 SEED=2 for more
 	@if $(HAS_JPEG); then \
 	  $(MAKE) --no-print-directory build/asan/fuzz && rm -rf build/asan/seeds && \
 	  PYTHONPATH=tests/helpers $(BIN)/python tools/fuzz_seeds.py build/asan/seeds && \
@@ -46,13 +49,17 @@ clean:  ## remove everything that make made
 	rm -rf .venv build dist demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+# A process for each core, four at most: each imports torch. One where pytest talks with the user.
+PARALLEL = $(if $(filter -s --capture=no --pdb --trace --sw --stepwise,$(ARGS)),,\
+  -n logical --maxprocesses 4 --dist worksteal)
+
 STUB = $(BIN)/python -c 'import sys; print(f"build/{sys.implementation.cache_tag}/_core.pyi")'
 
 HAS_JPEG = echo 'int main() {}' | \
   $(CXX) -x c++ -include stdio.h -include jpeglib.h -ljpeg -o /dev/null - 2>/dev/null
 SANITIZE = -std=c++17 -O1 -g -Wall -Wextra -fsanitize=address,undefined -fno-sanitize-recover=all
 
-build/asan/fuzz: csrc/fuzz.cpp $(wildcard csrc/jpeg/*)
+build/asan/fuzz: csrc/fuzz.cpp $(wildcard csrc/base/*.h csrc/jpeg/* csrc/resize/*)
 	@mkdir -p $(@D)
 	$(CXX) $(SANITIZE) -Icsrc $(filter %.cpp,$^) -ljpeg -o $@
 

@@ -1,13 +1,13 @@
-"""DALILoader beside Loader: random crops from packed shards, per core and in all.
+"""Compare DALILoader with Loader: random crops from packed shards, per core and in total.
 
     python bench/dali.py ~/imagenet/val                # a folder of class folders with .jpg files
     python bench/dali.py ~/imagenet/val --device cuda  # nvJPEG, and normalised batches
 
-One process; the loaders take turns, with the data in the page cache. Read
-``images/s`` as the median of the rounds; it means little where other programs run. ``a core`` is
-images per second of CPU time of the whole process, threads of DALI included, which other programs
-hardly touch; what a GPU does is not in it. ``kB`` is what is decoded from, of an image on average.
-The last line is JSON.
+One process, in which the loaders take turns, with the data in the page cache. ``images/s`` is the
+median of the rounds; it means little if other programs run. ``a core`` is images per second of CPU
+time of the whole process, including DALI's threads, which other programs hardly affect; it does not
+include the GPU's work. ``kB`` is the encoded size from which an average image is decoded. The last
+line is JSON.
 """
 
 import argparse
@@ -24,18 +24,17 @@ from images import source_folder, working_set
 from measure import Row, add_options, interleaved, machine, report
 
 import fastdata as fd
-from fastdata.batch.fill import Work
+from fastdata.batch.decoder import Work
 from fastdata.errors import MissingExtraError
 from fastdata.loaders.dali.feed import Feeder
 from fastdata.loaders.dali.imports import PACKAGES
-from fastdata.loaders.readers.open_source import open_source
+from fastdata.loaders.readers.packed import open_source
 from fastdata.system import resources
 
 _ABOUT = {
     "fastdata": "Loader",
     "dali": "DALILoader: our order and crops, whole JPEGs to DALI",
-    "dali-cut": "likewise, the restart runs that the crop needs",
-    "dali-webdataset": "DALI's own reader and random crop",
+    "dali-cut": "the same, with the restart runs that the crop needs",
 }
 
 AnyLoader = fd.Loader | fd.DALILoader
@@ -86,10 +85,12 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     add_options(parser, _ABOUT)
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--batches", type=int, default=32, help="in a round, at least")
-    parser.add_argument("--threads", type=int, default=resources.cpu_count())
-    parser.add_argument("--device", help="None leaves uint8 in host memory")
+    parser.add_argument("--batch", type=int, default=64, help="images per batch")
+    parser.add_argument("--batches", type=int, default=32, help="minimum per round")
+    parser.add_argument(
+        "--threads", type=int, default=resources.cpu_count(), help="decoding threads"
+    )
+    parser.add_argument("--device", help="default: leave uint8 in host memory")
     options = parser.parse_args()
     if options.quick:
         options.rounds, options.size, options.batch, options.batches = 2, 64, 4, 2
@@ -97,12 +98,11 @@ def _options() -> argparse.Namespace:
 
 
 def _open(rows: list[Row], path: Path, options: argparse.Namespace) -> dict[str, AnyLoader]:
-    """The loaders by name; rows of those that are not to be had are left out."""
+    """The loaders by name; rows of loaders that are not installed are left out."""
     kinds: dict[str, Callable[..., AnyLoader]] = {
         "fastdata": fd.Loader,
         "dali": fd.DALILoader,
         "dali-cut": partial(fd.DALILoader, cut=True),
-        "dali-webdataset": partial(fd.DALILoader, reader="webdataset"),
     }
     loaders = {}
     for row in rows:
@@ -110,8 +110,7 @@ def _open(rows: list[Row], path: Path, options: argparse.Namespace) -> dict[str,
             loaders[row.name] = kinds[row.name](
                 path,
                 options.batch,
-                crop=fd.RandomResizedCrop(options.size),
-                flip=0.5,
+                crop=fd.RandomResizedCrop(options.size, flip=0.5),
                 threads=options.threads,
                 device=options.device,
             )
@@ -139,9 +138,7 @@ def _kilobytes(name: str, path: Path, size: int) -> float:
     """Encoded bytes of an image that are decoded, at most; of the first 256 samples."""
     source = open_source(path)
     ids = np.arange(min(256, len(source)))
-    feeder = Feeder(
-        source, fd.RandomResizedCrop(size), flip=0.0, seed=0, threads=2, cut=name == "dali-cut"
-    )
+    feeder = Feeder(source, fd.RandomResizedCrop(size), seed=0, threads=2, cut=name == "dali-cut")
     reading = feeder.submit(Work(0, ids, ids))
     while not reading.wait(1.0):
         pass

@@ -1,16 +1,18 @@
-"""What readers say of damaged data: python bench/damage.py [--cases N] [--json].
+"""Measure what readers report about damaged data.
 
-The same photographs are packed as shards and as an LMDB file, one fault at a time is put into a
-copy, and each reader reads all samples, and decodes them, in a process of its own. What it gives is
-compared with what it gives of the whole files:
+    python bench/damage.py [--cases N] [--json]
 
-    error    it raised
-    silent   it gave other samples, or fewer, and said nothing
-    crash    it was killed by a signal
-    hang     it had not ended after a minute
-    same     all samples were right; the fault hit nothing that it uses
+The same images are packed as shards and as an LMDB file. For each fault, a copy is damaged in one
+place, and each reader reads and decodes all its samples in a process of its own. The outcome is
+compared with the undamaged data:
 
-Readers that do not decode an image, or not to its last row, find less.
+    error    an error was raised
+    silent   samples differed or were missing, without an error
+    crash    the process was killed by a signal
+    hang     the process was still running after a minute
+    same     all samples were right; the fault hit nothing that the reader uses
+
+Readers that do not decode images, or not to the last row, detect less.
 """
 
 import argparse
@@ -40,9 +42,7 @@ from fastdata import photos
 from fastdata.converters.check.verify import verify
 from fastdata.converters.pack import pack
 from fastdata.errors import CorruptError
-from fastdata.loaders.readers.lmdb import LMDBSource
-from fastdata.loaders.readers.packed import PackedSource
-from fastdata.loaders.readers.tar import TarSource
+from fastdata.loaders.readers.packed import LMDBSource, PackedSource, TarSource
 
 Samples = dict[str, bytes]
 Reader = Callable[[Path], Samples]
@@ -53,7 +53,7 @@ _OUTCOMES = ("same", "silent", "error")  # by the exit code of a child
 
 
 def main() -> None:
-    """Try all faults and print what came of them."""
+    """Try all faults and print their outcomes."""
     options = _options()
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as folder:
@@ -71,8 +71,8 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--cases", type=int, default=20, help="of each fault (default 20)")
-    parser.add_argument("--seed", type=int, default=0, help="of the places (default 0)")
+    parser.add_argument("--cases", type=int, default=20, help="cases of each fault (default 20)")
+    parser.add_argument("--seed", type=int, default=0, help="random seed (default 0)")
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
     return parser.parse_args()
 
@@ -101,7 +101,7 @@ def _measure(folder: Path, cases: int, seed: int) -> Iterator[dict[str, str]]:
 
 
 def _outcome(folder: Path, kind: str, change: Fault, reader: Reader, rng: random.Random) -> str:
-    """Damage a copy, read it in a child, and remove it."""
+    """Damage a copy, read it in a child process, and remove it."""
     good = folder / kind
     bad = folder / f"bad-{kind}"
     if good.is_dir():
@@ -124,7 +124,7 @@ def _outcome(folder: Path, kind: str, change: Fault, reader: Reader, rng: random
 
 
 def _read(good: Path, bad: Path, reader: Reader) -> int:
-    """Place among the outcomes; in a child."""
+    """Index of the outcome; in a child process."""
     sys.stderr = io.StringIO()
     expected = reader(good)
     try:
@@ -135,7 +135,7 @@ def _read(good: Path, bad: Path, reader: Reader) -> int:
 
 
 def _decoded(samples: Iterable[tuple[str, bytes]]) -> Samples:
-    """Samples by key, each of which can be decoded."""
+    """Samples by key, checked to be decodable."""
     found = {}
     for key, image in samples:
         Image.open(io.BytesIO(image)).convert("RGB")

@@ -1,20 +1,20 @@
 """Images decoded, cropped and resized per second on one core, from memory.
 
-Every decoder gets the same JPEGs and the same random crops (fastdata's ``RandomResizedCrop`` plans)
-on one thread that is pinned to one core, and scales them to a square. Decoders take turns every few
-images, so that they share whatever else the machine does.
+Every decoder gets the same JPEGs and the same random crops (plans of fastdata's
+``RandomResizedCrop``) on one thread that is pinned to one core, and scales the crops to a square.
+Decoders take turns every few images, so that other load on the machine affects all alike.
 
-The ceiling is the core: a photograph's bytes lie in its caches, and nothing else is touched. What
-is left to win is work that the crop does not need.
+The ceiling is the core: images fit into its caches, and no other data are read. Only work that the
+crop does not need can be saved.
 
     python bench/decode.py ~/imagenet/val             # a folder of class folders with .jpg files
     python bench/decode.py ~/imagenet/val --short-side 256
-    python bench/decode.py                            # 1,000 generated pictures
+    python bench/decode.py                            # 1,000 generated images
 
-Read ``images/s`` as the median of the rounds; ``low`` and ``high`` are the slowest and the fastest
-round. ``x NAME`` is how many times as fast as that decoder a row is. ``off`` is the mean difference
-of the pixels from Pillow's, in steps of 1/255: near 0 for decoders that antialias as Pillow does,
-several for INTER_LINEAR, which skips source pixels. The last line is JSON.
+``images/s`` is the median of the rounds; ``low`` and ``high`` are the slowest and the fastest
+round. ``x NAME`` is a row's speed relative to that decoder. ``off`` is the mean difference of the
+pixels from Pillow's, in steps of 1/255: near 0 for decoders that antialias as Pillow does, several
+for INTER_LINEAR, which skips source pixels. The last line is JSON.
 """
 
 import argparse
@@ -75,7 +75,7 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     add_options(parser, DECODERS)
-    parser.add_argument("--crops", type=int, default=1000, help="crops that are decoded in a round")
+    parser.add_argument("--crops", type=int, default=1000, help="crops to decode in a round")
     options = parser.parse_args()
     if options.quick:
         options.crops, options.rounds = 40, 2
@@ -83,20 +83,20 @@ def _options() -> argparse.Namespace:
 
 
 def _tasks(images: list[bytes], crops: int, size: int) -> list[Task]:
-    """The crops of a round, in turns; images come round again where crops outnumber them."""
+    """The crops of a round, in turns; images repeat if there are fewer than crops."""
     infos = [probe(data) for data in images]
     sizes = np.array([(info.width, info.height) for info in infos], np.int64)  # (n, 2)
     tasks = []
     for start in range(0, crops, _TURN):
         ids = np.arange(start, min(start + _TURN, crops), dtype=np.int64)  # (N,)
         which = ids % len(images)
-        plan = RandomResizedCrop(size).plan(sizes[which], ids, seed=0, epoch=0, flip=0.0)
+        plan = RandomResizedCrop(size).plan(sizes[which], ids, seed=0, epoch=0)
         tasks.append(Task([images[i] for i in which], plan))
     return tasks
 
 
 def _use_one_core() -> int:
-    """Pin this process to the last of its cores; the first one serves most interrupts."""
+    """Pin this process to the last of its cores, as the first one serves most interrupts."""
     import cv2
     import torch
 

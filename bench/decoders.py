@@ -1,8 +1,8 @@
 """The ways to get from encoded images and crops to pixels that ``decode.py`` measures.
 
-A decoder is made for a list of tasks and an output size; called with a task's number, it gives its
-crops, each scaled to a square, (size, size, 3) uint8. What a library can do only for one image at a
-time is done in a loop.
+A decoder is made for a list of tasks and an output size; called with a task's number, it returns
+its crops, each scaled to a square, (size, size, 3) uint8. Libraries that handle one image at a time
+are called in a loop.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ Decode = Callable[[int], Sequence[Pixels]]
 
 
 class Task(NamedTuple):
-    """What every decoder does in one turn: N images, and a crop of each."""
+    """The work of one turn: N images, and a crop of each."""
 
     images: list[bytes]
     plan: CropPlan
@@ -34,8 +34,8 @@ class Decoder(NamedTuple):
 
     Attributes:
         about: What it does, in a few words.
-        needs: Modules that must be there.
-        make: Gives the function for some tasks and an output size.
+        needs: Modules that must be installed.
+        make: Returns the function for some tasks and an output size.
     """
 
     about: str
@@ -137,7 +137,7 @@ def _fallback(tasks: Sequence[Task], size: int) -> Decode:
 
 
 def _each(tasks: Sequence[Task], decode_one: Callable[[bytes, Box], Pixels]) -> Decode:
-    """A decoder of one image as one of many."""
+    """Turn a decoder of one image into one of many."""
     boxes = [task.plan.source.tolist() for task in tasks]
 
     def decode(number: int) -> Sequence[Pixels]:

@@ -1,11 +1,11 @@
-"""Which samples does each rank get, in which order, with which pixels? The same cases for all.
+"""Compare which samples each rank gets, in which order and with which pixels, for three loaders.
 
     python bench/exactness.py
 
-22 samples in 5 shards, batches of 4, random crops, seed 0. Each case is run for fastdata, for
-torch's DataLoader with DistributedSampler over the same images, and for WebDataset with
-split_by_node over the same shards, as their documentation shows them; every rank is a process of
-its own. Nothing is timed. The last line is JSON.
+22 samples in 5 shards, batches of 4, random crops, seed 0. Each case is run with fastdata, with
+torch's DataLoader and DistributedSampler on the same images, and with WebDataset and split_by_node
+on the same shards, set up as their documentation shows; every rank is a process of its own. Nothing
+is timed. The last line is JSON.
 """
 
 import argparse
@@ -29,7 +29,7 @@ Batches = list[list[tuple[int, str]]]  # number of the image, digest of its pixe
 
 
 def fastdata_batches(folder: Path, workers: int, *, train: bool) -> Iterator[Any]:
-    """Batches of fastdata; evaluation counts valid places alone."""
+    """Batches of fastdata; evaluation counts valid samples only."""
     import fastdata as fd
 
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -39,8 +39,7 @@ def fastdata_batches(folder: Path, workers: int, *, train: bool) -> Iterator[Any
         crop=fd.RandomResizedCrop(16),
         shuffle=train,
         threads=max(1, workers),
-        rank=rank,
-        world_size=world,
+        ranks=fd.Ranks(rank, world),
     )
     for batch in loader:
         images = batch.images.permute(0, 2, 3, 1).contiguous()
@@ -122,7 +121,7 @@ def ranks(name: str, folder: Path, world: int, workers: int, *, train: bool) -> 
 
 
 def cases(name: str, folder: Path) -> dict[str, str]:
-    """What came of each case, in words and numbers."""
+    """The outcome of each case, in words and numbers."""
     train = ranks(name, folder, 2, 2, train=True)
     held_out = Counter(chain(*map(_numbers, ranks(name, folder, 4, 1, train=False))))
     repeated = sum(held_out.values()) - len(held_out)
@@ -138,7 +137,7 @@ def cases(name: str, folder: Path) -> dict[str, str]:
 
 
 def main() -> None:
-    """Run every case for everybody."""
+    """Run every case for every loader."""
     argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     results: dict[str, dict[str, str]] = {}
     with tempfile.TemporaryDirectory() as name:

@@ -1,20 +1,21 @@
-"""How near the ceiling training comes on a GPU: common models, originals and smaller images.
+"""Measure how close training comes to its ceiling on a GPU, for common models and image sizes.
 
-Each row is a run of ``fastdata bench ceiling`` in a process of its own: training on real data over
-the same step on a batch that stays on the device, interleaved. The images are packed first, and
-repeated until an epoch is long.
+Each row is a run of ``fastdata bench ceiling`` in a process of its own: training on real data,
+relative to the same step on a batch that stays on the device, interleaved. The images are packed
+first, and repeated until an epoch is long.
 
     python bench/gpu.py ~/imagenet/val --save bench/results/gpu.json
-    python bench/gpu.py ~/imagenet/val --only vit_b_16 --save vit.json   # one row, as time allows
+    python bench/gpu.py ~/imagenet/val --only vit_b_16 --save vit.json   # one row at a time
     python bench/gpu.py --merge rows.json vit.json --save bench/results/gpu.json
     python bench/gpu.py --quick                # seconds, also without a GPU: shows that it runs
 
-``share`` is what real data reaches of the ceiling, ``spinning`` what the step keeps on a resident
-batch beside a loader whose output is thrown away: what it lacks, loading takes by being busy.
-``starved`` is the share of the time in which the GPU had no batch to work on, by its own clock,
-``loader`` the CPU time of the training thread in the loader. ``GPU`` is NVML's utilisation, the
-time in which any kernel ran, ``SMs`` and ``tensor`` how many of the multiprocessors and of the
-tensor cores did, all on real data alone. Each row is saved as it ends. The last line is JSON.
+``share`` is the speed on real data as a share of the ceiling. ``spinning`` is the speed on a
+resident batch while the loader's batches are discarded, as a share of the ceiling: the rest is lost
+because the loader is busy. ``starved`` is the share of the time in which the GPU had no batch to
+work on, on its own clock, ``loader`` the CPU time of the training thread in the loader. ``GPU`` is
+NVML's utilisation, the time in which any kernel ran; ``SMs`` and ``tensor`` are the shares of busy
+multiprocessors and tensor cores; all three on real data only. Each row is saved as soon as it is
+measured. The last line is JSON.
 """
 
 import argparse
@@ -31,11 +32,11 @@ from measure import machine, put_out, save, versions
 
 import fastdata as fd
 
-_STARTUP = 600  # seconds beside what is measured, for one row; compilation is most of it
+_STARTUP = 600  # seconds for one row besides the measurement, mostly compilation
 
 
 class Case(NamedTuple):
-    """A model, and the images it trains on: of their original size where ``short_side`` is None."""
+    """A model, and its images: of the original size if ``short_side`` is None."""
 
     model: str
     batch_size: int
@@ -43,7 +44,7 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As ``--only`` has it."""
+        """Name for ``--only``."""
         return self.model if self.short_side is None else f"{self.model}-{self.short_side}"
 
 
@@ -57,17 +58,22 @@ _QUICK = (Case("resnet18", 4), Case("resnet18", 4, 64))
 
 
 def main() -> None:
-    """Measure each case, or put measured ones together, and print a table."""
+    """Measure each case, or merge measured ones, and print a table."""
     names = [case.name for case in _CASES]
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path, nargs="?", help="class folders with .jpg files")
     parser.add_argument("--only", default=",".join(names), help=f"rows of {', '.join(names)}")
-    parser.add_argument("--merge", type=Path, nargs="+", help="saved files; nothing is measured")
-    parser.add_argument("--images", type=int, default=20_000, help="repeat images up to so many")
+    parser.add_argument("--merge", type=Path, nargs="+", help="merge saved files only")
+    parser.add_argument("--images", type=int, default=20_000, help="repeat images to this number")
     parser.add_argument("--threads", type=int, help="decoding threads; default: fastdata's own")
-    parser.add_argument("--seconds", type=float, default=60.0, help="a row, roughly")
-    parser.add_argument("--name", help="of the images in the results; else that of the folder")
-    parser.add_argument("--cache", type=Path, default=Path(__file__).parent / "cache")
+    parser.add_argument("--seconds", type=float, default=60.0, help="time for a row, roughly")
+    parser.add_argument("--name", help="name of the images in the results; default: the folder's")
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        default=Path(__file__).parent / "cache",
+        help="folder for generated and packed images",
+    )
     parser.add_argument("--save", type=Path, help="write the JSON line to this file too")
     parser.add_argument("--quick", action="store_true", help="a tiny run that only shows it works")
     given = parser.parse_args()
@@ -84,7 +90,7 @@ def main() -> None:
 
 
 def _measure(given: argparse.Namespace) -> dict[str, Any]:
-    """Each case in turn; what is known is saved after each."""
+    """Measure each case in turn, and save after each."""
     source = source_folder(given.folder, given.cache, quick=given.quick)
     rows: list[dict[str, Any]] = []
     result = {
@@ -110,7 +116,7 @@ def _measure(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def _merged(paths: list[Path]) -> dict[str, Any]:
-    """The rows of several files of one machine, settings and versions, in the order of cases."""
+    """Merge the rows of several files with equal machine, settings and versions."""
     results = [json.loads(path.read_text("utf-8")) for path in paths]
     merged: dict[str, Any] = results[0]
     for path, result in zip(paths, results, strict=True):

@@ -1,6 +1,7 @@
-"""The images that are measured: a user's folder or a generated one, resized and repeated at need.
+"""The images of the benchmarks: a user's folder or generated ones, resized and repeated if needed.
 
-All is kept in a cache folder under a name that holds a hash of the source's file names and sizes.
+Everything is kept in a cache folder whose name contains a hash of the source's file names and
+sizes.
 """
 
 import hashlib
@@ -18,27 +19,27 @@ _GENERATED = 1000
 
 
 def source_folder(folder: Path | None, cache: Path, *, quick: bool) -> Path:
-    """The folder of class folders to start from; without one, generated pictures.
+    """The folder of class folders to start from; without one, generated images.
 
     Args:
         folder: The user's.
-        cache: Where generated pictures are kept.
+        cache: Folder for generated images.
         quick: Generate a few small ones.
 
     Raises:
-        SystemExit: The folder holds no JPEG in class folders.
+        SystemExit: The folder has no JPEG in class folders.
     """
     if folder is None:
         images, scale = (24, 0.4) if quick else (_GENERATED, 1.0)
         folder = cache / f"generated-{images}"
         _once(folder, lambda path: photos.generate(path, images=images, classes=4, scale=scale))
     if not any(jpegs(folder)):
-        raise SystemExit(f"{folder}: holds no class folders with .jpg files; name another folder")
+        raise SystemExit(f"{folder}: has no class folders with .jpg files; choose another folder")
     return folder
 
 
 def working_set(source: Path, cache: Path, *, short_side: int | None, images: int) -> Path:
-    """A folder with an ``images`` folder of at least so many images, for loaders to be run on.
+    """A folder with an ``images`` folder of at least ``images`` images.
 
     Few images are repeated under further names: an epoch should be long, since loaders differ in
     what they lose between epochs, and real ones are thousands of batches long.
@@ -72,7 +73,7 @@ def jpegs(folder: Path) -> Iterator[Path]:
 
 
 def _once(path: Path, make: Callable[[Path], None]) -> None:
-    """Make a folder unless it is there; it appears under its name only when it is whole."""
+    """Make a folder unless it exists; it gets its name only when it is complete."""
     if path.exists():
         return
     unfinished = path.with_name(path.name + ".tmp")
@@ -83,7 +84,7 @@ def _once(path: Path, make: Callable[[Path], None]) -> None:
 
 
 def _resize(source: Path, target: Path, short_side: int) -> None:
-    """Write a copy with the given shorter side at JPEG quality 90 (4:2:0); none is enlarged."""
+    """Write a copy with the given shorter side at JPEG quality 90 (4:2:0); never enlarge."""
     from PIL import Image
 
     def write(path: Path) -> None:
@@ -102,7 +103,7 @@ def _resize(source: Path, target: Path, short_side: int) -> None:
 
 
 def _repeat(source: Path, target: Path, images: int) -> None:
-    """Link each image under as many names as are needed; where links fail, copy."""
+    """Link each image under as many names as needed; copy where links fail."""
     paths = list(jpegs(source))
     for number in range(max(images, len(paths))):
         path = paths[number % len(paths)]

@@ -1,23 +1,23 @@
-"""Images per second that whole loaders deliver: files in, shuffled batches of random crops out.
+"""Images per second of whole loaders: files in, shuffled batches of random crops out.
 
-All loaders read the same images, in the form that they are made for, with the page cache warm, on
-the same cores, and deliver uint8 batches of random-resized crops with flips. Each has a fresh
-process in each round, so that no loader's threads or memory disturb another's; rounds are
-interleaved. Counting starts after some seconds of warm-up and leaves out what happens between
-epochs, where some loaders stand still. ``peers/`` shows how each is set up.
+All loaders read the same images, each in the form that it is made for, with the page cache warm, on
+the same cores, and deliver uint8 batches of random-resized crops with flips. Each round starts a
+fresh process for each loader, so that threads and memory of one do not disturb another; rounds are
+interleaved. Counting starts after some seconds of warm-up and excludes the time between epochs, in
+which some loaders stop. ``peers/`` shows how each is set up.
 
-The ceiling is what the cores can decode: ``fastdata-memory`` is decoding alone, with as many
+The ceiling is the cores' decoding speed: ``fastdata-memory`` is decoding alone, with as many
 threads and no loader around it.
 
     python bench/loaders.py ~/imagenet/val            # a folder of class folders with .jpg files
     python bench/loaders.py ~/imagenet/val --short-side 256
-    python bench/loaders.py --only dali,fastdata-tar  # 1,000 generated pictures
+    python bench/loaders.py --only dali,fastdata-tar  # 1,000 generated images
 
-Read ``images/s`` as the median of the rounds; ``low`` and ``high`` are the slowest and the fastest
-round. ``x NAME`` is how many times as fast as that loader a row is. ``gives`` is a batch,
-``kB/image`` the size on disk of the form that the loader reads, ``mean`` the mean of the pixels of
-one batch (about the same for all, or one does not load what the others do), ``first_batch_s`` the
-time from the import of the library to the first batch. The last line is JSON.
+``images/s`` is the median of the rounds; ``low`` and ``high`` are the slowest and the fastest
+round. ``x NAME`` is a row's speed relative to that loader. ``gives`` is the type of a batch,
+``kB/image`` the size on disk in the loader's form, ``mean`` the mean pixel of one batch (which must
+be about the same for all), ``first_batch_s`` the seconds from importing the library to the first
+batch. The last line is JSON.
 """
 
 import argparse
@@ -73,12 +73,12 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     add_options(parser, PEERS)
-    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--batch", type=int, default=64, help="images per batch")
     parser.add_argument("--threads", type=int, default=resources.cpu_count(), help="cores to use")
-    parser.add_argument("--images", type=int, default=4096, help="repeat images up to so many")
-    parser.add_argument("--name", help="of the images in the results; else that of the folder")
-    parser.add_argument("--warm-up", type=float, default=2.0, help="seconds not measured")
-    parser.add_argument("--seconds", type=float, default=8.0, help="seconds measured in a round")
+    parser.add_argument("--images", type=int, default=4096, help="repeat images up to this number")
+    parser.add_argument("--name", help="name of the images in the results; default: the folder's")
+    parser.add_argument("--warm-up", type=float, default=2.0, help="seconds before the measurement")
+    parser.add_argument("--seconds", type=float, default=8.0, help="seconds to measure in a round")
     options = parser.parse_args()
     if options.quick:
         options.batch, options.size, options.rounds = 4, 64, 1
@@ -89,7 +89,7 @@ def _options() -> argparse.Namespace:
 
 
 def _names(options: argparse.Namespace) -> list[str]:
-    """Peers to measure: those that were named, or all that make sense for the images."""
+    """Peers to measure: the named ones, or all that make sense for the images."""
     return [
         name
         for name in options.only
@@ -110,7 +110,7 @@ def _job(name: str, work: Path, options: argparse.Namespace) -> Job:
 
 
 def _prepared(name: str, job: Job) -> Row:
-    """A row for a peer whose form of the images is there; left out where that fails."""
+    """A row for a peer, with its form of the images; left out if that fails."""
     row = Row(name, PEERS[name].about, left_out=missing(PEERS[name].needs))
     if row.left_out or not PEERS[name].prepares:
         return row
@@ -133,7 +133,7 @@ def _measure(row: Row, job: Job) -> None:
 
 
 def _ask(row: Row, verb: str, job: Job) -> dict[str, Any] | None:
-    """The answer of a process; where it fails, None, and the row is left out."""
+    """The answer of a process; None if it fails, and the row is then left out."""
     command = [sys.executable, str(_SCRIPT), verb, job.to_json()]
     try:
         done = subprocess.run(  # noqa: S603

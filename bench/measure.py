@@ -1,8 +1,8 @@
-"""What the benchmarks share: interleaved rounds, medians with their spread, machine facts, output.
+"""Shared by the benchmarks: interleaved rounds, medians with their spread, machine facts, output.
 
-Every measurement is taken in rounds, and in each round every row has its turn, in an order that
-moves on by one: what else the machine does then hits all rows alike. A row's figure is the median
-of its rounds, with the lowest and the highest beside it. A ratio is the median of the ratios within
+Every measurement is taken in rounds. In each round every row has its turn, in an order that rotates
+by one, so that other load on the machine affects all rows alike. A row's figure is the median of
+its rounds, with the lowest and the highest beside it. A ratio is the median of the ratios within
 rounds, which is steadier than the ratio of two medians.
 """
 
@@ -25,13 +25,13 @@ from fastdata.system import resources
 
 @dataclass
 class Row:
-    """One thing that is measured.
+    """A row of a benchmark.
 
     Attributes:
-        name: As it is selected and printed.
+        name: For selecting and printing it.
         about: What it does, in a few words.
-        rates: Images per second, one figure a round.
-        facts: Further figures by their names.
+        rates: Images per second of each round.
+        facts: Further figures by name.
         left_out: Why it was not measured; empty if it was.
     """
 
@@ -47,7 +47,7 @@ class Row:
         return statistics.median(self.rates)
 
     def ratio(self, base: "Row") -> float:
-        """How many times as fast as ``base`` it is: the median over the rounds."""
+        """Speed relative to ``base``: the median over the rounds."""
         return statistics.median(a / b for a, b in zip(self.rates, base.rates, strict=True))
 
     def as_json(self, bases: Sequence["Row"]) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class Row:
 
 
 def add_options(parser: argparse.ArgumentParser, names: Iterable[str]) -> None:
-    """The options that both benchmarks have.
+    """Add the options that benchmarks share.
 
     Args:
         parser: Gets the options.
@@ -85,15 +85,20 @@ def add_options(parser: argparse.ArgumentParser, names: Iterable[str]) -> None:
     parser.add_argument("folder", type=Path, nargs="?", help="class folders with .jpg files")
     parser.add_argument("--only", type=chosen, default=known, help="rows to measure: NAME,NAME,...")
     parser.add_argument("--size", type=int, default=224, help="side of the crops in pixels")
-    parser.add_argument("--short-side", type=int, help="resize the images to this first, at q90")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--cache", type=Path, default=Path(__file__).parent / "cache")
+    parser.add_argument("--short-side", type=int, help="resize images to this first, at quality 90")
+    parser.add_argument("--rounds", type=int, default=5, help="number of rounds")
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        default=Path(__file__).parent / "cache",
+        help="folder for generated and packed images",
+    )
     parser.add_argument("--save", type=Path, help="write the JSON line to this file too")
     parser.add_argument("--quick", action="store_true", help="a tiny run that only shows it works")
 
 
 def interleaved(rows: Sequence[Row], rounds: int) -> Iterator[tuple[int, Row]]:
-    """Each row once a round, as (round, row); those that failed meanwhile are passed over."""
+    """Each row once a round, as (round, row), without rows that have failed."""
     for number in range(rounds):
         for place in range(len(rows)):
             row = rows[(place + number) % len(rows)]
@@ -102,13 +107,13 @@ def interleaved(rows: Sequence[Row], rounds: int) -> Iterator[tuple[int, Row]]:
 
 
 def missing(modules: Iterable[str]) -> str:
-    """Which of the modules are not installed, as the reason to leave a row out; else empty."""
+    """Why a row is left out: the modules that are not installed; or empty."""
     absent = [name for name in modules if not _installed(name)]
     return f"{', '.join(absent)} not installed" if absent else ""
 
 
 def machine() -> dict[str, Any]:
-    """Facts about this machine that a figure means nothing without."""
+    """Facts about this machine that figures depend on."""
     return {
         "cpu": _cpu_name(),
         "cores": resources.cpu_count(),
@@ -121,7 +126,7 @@ def machine() -> dict[str, Any]:
 
 
 def versions(packages: Sequence[str]) -> dict[str, str]:
-    """Version of fastdata, and of those packages that are installed."""
+    """Versions of fastdata and of the installed packages."""
     found = {"fastdata": fastdata.__version__}
     for package in packages:
         try:
@@ -170,7 +175,7 @@ def report(
 
 
 def put_out(result: Mapping[str, Any], path: Path | None) -> None:
-    """Print a result as one line of JSON, and write it to a file where one is given."""
+    """Print a result as one line of JSON, and write it to a file if one is given."""
     if path is not None:
         save(result, path)
     print(json.dumps(result), flush=True)
@@ -183,7 +188,7 @@ def save(result: Mapping[str, Any], path: Path) -> None:
 
 
 def _print_rates(rows: Sequence[Row], bases: Sequence[Row]) -> None:
-    """Rows from slow to fast, with how many times as fast as each base they are."""
+    """Rows from slow to fast, with their speed relative to each base."""
     lines = [["", "images/s", "low", "high", *(f"x {base.name}" for base in bases)]]
     for row in sorted(rows, key=lambda row: row.median):
         figures = [f"{rate:,.0f}" for rate in (row.median, min(row.rates), max(row.rates))]
@@ -192,7 +197,7 @@ def _print_rates(rows: Sequence[Row], bases: Sequence[Row]) -> None:
 
 
 def _print_facts(rows: Sequence[Row]) -> None:
-    """What else is known of the rows."""
+    """Further figures of the rows."""
     facts = list(dict.fromkeys(name for row in rows for name in row.facts))
     lines = [["", *facts, ""]]
     lines += [[row.name, *(str(row.facts.get(f, "")) for f in facts), row.about] for row in rows]
@@ -200,7 +205,7 @@ def _print_facts(rows: Sequence[Row]) -> None:
 
 
 def _print_aligned(lines: Sequence[Sequence[str]]) -> None:
-    """A table whose first and last columns are set left if they have no heading."""
+    """A table; its first and last columns are left-aligned if they have no heading."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         cells = [

@@ -1,6 +1,6 @@
-"""The native core without a loader: images in memory, crops of a batch out.
+"""The native core without a loader: images in memory in, crops of a batch out.
 
-What is measured here is decoding alone, which bounds what fastdata's loader can reach.
+This measures decoding alone, the upper bound of fastdata's loader.
 """
 
 import tempfile
@@ -18,8 +18,8 @@ from fastdata.plan.crop import CropPlan
 NEEDS = ("fastdata._core",)
 
 _LIMITS = limits.JpegLimits()
-_MEMORY = 1 << 40  # bytes: nothing waits
-_RUN_PIXELS = 32  # what `fastdata pack` takes by default
+_MEMORY = 1 << 40  # bytes, so that no image waits for memory
+_RUN_PIXELS = 32  # the default of `fastdata pack`
 _DEADLINE = 60.0  # seconds
 
 
@@ -30,7 +30,7 @@ def packed(data: bytes) -> bytes:
 
 
 class MemoryDecoder:
-    """Threads that decode crops of batches that are in memory."""
+    """Threads that decode crops of batches in memory."""
 
     def __init__(self, threads: int, *, libjpeg: bool = False) -> None:
         """Start the threads; with ``libjpeg`` they leave JPEGs to libjpeg-turbo."""
@@ -56,7 +56,7 @@ class MemoryDecoder:
         out: npt.NDArray[np.uint8],
         crcs: npt.NDArray[np.uint32] | None = None,
     ) -> Any:
-        """Begin to decode a batch of N images into (N, size, size, 3); for :meth:`finish`.
+        """Start decoding a batch of N images into (N, size, size, 3), for :meth:`finish`.
 
         With (N) CRC-32C each image is checked first.
         """
@@ -65,11 +65,7 @@ class MemoryDecoder:
             batch,
             self._unchecked if crcs is None else crcs,
             places,
-            plan.size,
-            plan.source,
-            plan.scaled,
-            plan.cut,
-            plan.flip,
+            plan,
             out,
             keep_going=False,
         )

@@ -1,13 +1,13 @@
-"""How fast is packing, against FFCV's writer, WebDataset's ShardWriter and tar?
+"""Compare the speed of packing with FFCV's writer, WebDataset's ShardWriter and tar.
 
     python bench/pack.py [FOLDER] [--images 2000] [--rounds 5]
 
 Every row reads the same files, which are in the page cache, and writes a data set to the folder of
-``--cache``, which should be on the disk that matters. Rows that end in ``-keep`` leave the images'
-bytes as they are, as tar and ShardWriter do; the others code each JPEG anew, as FFCV does (with its
-losses; fastdata keeps every pixel). tar's file is synced before its clock stops, and so are all of
-fastdata's files; FFCV and ShardWriter do not sync. FFCV's writer gets as many workers as there are
-cores, ShardWriter is one process by design. The last line is JSON.
+``--cache``, which should be on the disk to be measured. Rows that end in ``-keep`` copy the images'
+bytes, as tar and ShardWriter do; the others re-encode each JPEG, as FFCV does (lossily; fastdata
+keeps every pixel). The times of tar and of fastdata include syncing all files to disk; FFCV and
+ShardWriter do not sync. FFCV's writer gets as many workers as there are cores, ShardWriter is one
+process by design. The last line is JSON.
 """
 
 import argparse
@@ -30,13 +30,13 @@ _SHARD = 256_000_000  # bytes, fastdata's default
 
 
 def fastdata_rows(name: str, source: Path, target: Path) -> None:
-    """Pack into shards or LMDB, coding anew or not."""
+    """Pack into shards or LMDB, re-encoding or not."""
     kind = target / ("out.lmdb" if "lmdb" in name else "out")
     fastdata.pack(source, kind, keep_bytes=name.endswith("-keep"), shard_size=_SHARD)
 
 
 def tar(name: str, source: Path, target: Path) -> None:  # noqa: ARG001
-    """One tar file, on the disk when this returns."""
+    """One tar file, synced to disk."""
     path = target / "out.tar"
     subprocess.run(["tar", "--hard-dereference", "-cf", path, "-C", source, "."], check=True)  # noqa: S603, S607
     fd = os.open(path, os.O_RDONLY)
@@ -45,7 +45,7 @@ def tar(name: str, source: Path, target: Path) -> None:  # noqa: ARG001
 
 
 def shard_writer(name: str, source: Path, target: Path) -> None:  # noqa: ARG001
-    """WebDataset's writer in a plain loop, as its documentation has it."""
+    """WebDataset's writer in a plain loop, as in its documentation."""
     import webdataset
 
     pattern = str(target / "shard-%06d.tar")
@@ -108,7 +108,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     add_options(parser, _ROWS)
-    parser.add_argument("--images", type=int, default=2000, help="repeat the images up to so many")
+    parser.add_argument("--images", type=int, default=2000, help="repeat images up to this number")
     given = parser.parse_args()
     facts = machine()
     rounds, least = (2, 0) if given.quick else (given.rounds, given.images)

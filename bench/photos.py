@@ -1,17 +1,17 @@
-"""How generated pictures compare with photographs: sizes, bytes, spectrum and decode time.
+"""Compare generated images with photographs: sizes, bytes, spectrum and decoding time.
 
-Benchmarks and the demo run on generated pictures (``fastdata.photos``) where nobody names a folder.
-This says how far their figures carry over to photographs.
+Benchmarks and the demo use generated images (``fastdata.photos``) unless a folder is given. This
+shows how far their figures apply to photographs.
 
     python bench/photos.py ~/imagenet/val             # a folder of class folders with .jpg files
     python bench/photos.py ~/imagenet/val --limit 250 # that many of them, evenly spread
 
-Read each row from left to right: mean, then the quantiles, of the photographs and of the generated
-pictures, and last how the means compare. ``spectrum`` is the exponent of the power spectrum of
-luma over frequency: -2 for an amplitude that falls as 1/f. ``quantiser`` is the mean step of the
-luma table: 4.6 at quality 96, 29 at 75. ``decode`` is the CPU time of OpenCV for a whole picture,
-the best of the rounds; ``entropy`` is the part of it that a decode to 1/8 takes as well, where
-little but Huffman decoding is left. The last line is JSON.
+A row has the mean and the quantiles, of the photographs and of the generated images, and last the
+ratio of the means. ``spectrum`` is the exponent of the power spectrum of luma over frequency: -2
+for an amplitude that falls as 1/f. ``quantiser`` is the mean step of the luma table: 4.6 at quality
+96, 29 at 75. ``decode`` is the CPU time of OpenCV for a whole image, the best of the rounds;
+``entropy`` is the time of decoding to 1/8, nearly all of it Huffman decoding, as a share of that.
+The last line is JSON.
 """
 
 import argparse
@@ -32,14 +32,14 @@ from fastdata.images.probe import probe
 
 _QUANTILES = (5, 25, 50, 75, 95)
 _PACKAGES = ("numpy", "opencv-python-headless")
-_EDGE = 256  # pixels a side of the middle that the spectrum is taken of
+_EDGE = 256  # side of the centre crop for the spectrum, in pixels
 _FULL = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
 _EIGHTH = cv2.IMREAD_REDUCED_COLOR_8 | cv2.IMREAD_IGNORE_ORIENTATION
 _DIGITS = {"width": 0, "height": 0, "kpixel": 1, "kB": 1, "decode ms": 3, "us per kB": 1}
 
 
 class Picture(NamedTuple):
-    """One JPEG file and what is measured of it, by name."""
+    """One JPEG file, and its figures by name."""
 
     data: bytes
     sampling: str
@@ -74,14 +74,14 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path, help="class folders with .jpg files")
     parser.add_argument("--limit", type=int, default=1000, help="photographs to compare with")
-    parser.add_argument("--images", type=int, default=1000, help="pictures to generate")
-    parser.add_argument("--rounds", type=int, default=3, help="times that each is decoded")
+    parser.add_argument("--images", type=int, default=1000, help="images to generate")
+    parser.add_argument("--rounds", type=int, default=3, help="how often to decode each")
     parser.add_argument("--save", type=Path, help="write the JSON line to this file too")
     return parser.parse_args()
 
 
 def _examined(files: Sequence[bytes]) -> list[Picture]:
-    """All but the decode times."""
+    """All figures but the decoding times."""
     pictures = []
     for data in files:
         info = probe(data)
@@ -102,7 +102,7 @@ def _examined(files: Sequence[bytes]) -> list[Picture]:
 
 
 def _quantiser(data: bytes) -> float:
-    """Mean step of the quantisation table 0, which luma has."""
+    """Mean step of quantisation table 0, the luma table."""
     at = 2
     while data[at + 1] != 0xDA:  # start of scan
         length = int.from_bytes(data[at + 2 : at + 4], "big")
@@ -113,7 +113,7 @@ def _quantiser(data: bytes) -> float:
 
 
 def _spectrum(luma: npt.NDArray[np.float64]) -> float:
-    """Exponent of power over frequency, from 4 cycles a picture to 0.4 cycles a pixel."""
+    """Exponent of power over frequency, from 4 cycles an image to 0.4 cycles a pixel."""
     side = min(*luma.shape, _EDGE)
     top, left = (luma.shape[0] - side) // 2, (luma.shape[1] - side) // 2
     middle = luma[top : top + side, left : left + side]
@@ -128,7 +128,7 @@ def _spectrum(luma: npt.NDArray[np.float64]) -> float:
 
 
 def _time_decoding(pictures: Sequence[Picture], rounds: int) -> None:
-    """Add the best decode time of the rounds; pictures of both sets take turns."""
+    """Add the best decoding time of the rounds; images of both sets take turns."""
     best = np.full((len(pictures), 2), np.inf)  # (pictures, full and eighth) seconds
     order = np.random.default_rng(0).permutation(len(pictures))
     for _ in range(rounds):

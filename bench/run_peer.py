@@ -1,8 +1,8 @@
-"""One loader in a process of its own: ``loaders.py`` starts this, nobody else needs to.
+"""Run one loader in a process of its own, for ``loaders.py``.
 
     python run_peer.py prepare|measure JOB
 
-The last line that it prints is its answer, in JSON.
+The last line of its output is its answer, in JSON.
 """
 
 import importlib
@@ -37,7 +37,7 @@ def _prepare(job: Job) -> dict[str, Any]:
 
 
 def _measure(job: Job) -> dict[str, Any]:
-    """Read the files once, so that all are cached, then load; gives images per second and more."""
+    """Read all files into the cache, then load; return images per second and more."""
     files = [path for path in _read_folder(job).rglob("*") if path.is_file()]
     size = sum(len(path.read_bytes()) for path in files)
     images = sum(1 for _ in jpegs(job.images))
@@ -63,7 +63,7 @@ class Window:
     """
 
     def __init__(self, job: Job) -> None:
-        """Nothing is counted yet."""
+        """Start at zero."""
         self.images = 0
         self.elapsed = 0.0
         self.first = 0.0
@@ -72,7 +72,7 @@ class Window:
         self._job = job
 
     def passes(self, epoch: Iterable[Any]) -> bool:
-        """Go through one epoch; says whether the job's seconds are over."""
+        """Load one epoch; return whether the job's time is over."""
         last = None
         for number, images in enumerate(epoch, 1):
             now = time.perf_counter()
@@ -89,7 +89,7 @@ class Window:
         return False
 
     def _look(self, images: Any) -> None:
-        """What a batch is: the same number of pixels from every peer, and no blank ones."""
+        """Facts of a batch, checked: every peer must deliver as many pixels, and none blank."""
         job = self._job
         if images.numel() != job.batch * job.size * job.size * 3:
             raise ValueError(f"{job.name}: a batch of shape {tuple(images.shape)}")

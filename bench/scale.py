@@ -1,11 +1,11 @@
-"""What does a larger data set, or a larger job, cost at start-up and for each batch?
+"""Measure what a larger data set, or a larger job, costs at start-up and for each batch.
 
     python bench/scale.py [--plot scale.png]
 
-A catalog of n samples is a sparse file with a true header, so that opening it is what it would be
-for n real samples; batches are then planned at random places of an epoch, for ranks of jobs of 1 to
-4,096. Nothing is decoded. Printed are the time to open the catalog, the memory that this took, and
-the median time to plan a batch of 256: positions, permutation, crops. The last line is JSON.
+A catalog of n samples is a sparse file with a true header, which opens like that of n real samples;
+batches are then planned at random positions of an epoch, for ranks of jobs of 1 to 4,096. Nothing
+is decoded. Printed are the time and the memory to open the catalog, and the median time to plan a
+batch of 256: positions, permutation, crops. The last line is JSON.
 """
 
 import argparse
@@ -22,16 +22,15 @@ from measure import machine, put_out, versions
 from fastdata.dataset.catalog.builder import encode_header
 from fastdata.dataset.catalog.format import PART_ROWS
 from fastdata.dataset.catalog.reader import Catalog, decode_header
-from fastdata.plan.batch_plan import BatchPlan
 from fastdata.plan.crop import RandomResizedCrop
-from fastdata.plan.epochs import Epochs, Shuffle, Stratum, augmentation_keys
+from fastdata.plan.epochs import BatchPlan, Epochs, Shuffle, Stratum, augmentation_keys
 
 _BATCH = 256
-_TEXT = 24  # bytes of key and name a sample
+_TEXT = 24  # bytes of key and name per sample
 
 
 def open_catalog(samples: int, folder: Path) -> tuple[float, float]:
-    """Seconds to open a catalog of so many samples, and MiB of memory that it took."""
+    """Seconds to open a catalog with this many samples, and MiB of memory that it needed."""
     parts = [(min(PART_ROWS, samples - first) * _TEXT, 0) for first in range(0, samples, PART_ROWS)]
     data = encode_header(samples, (), parts)
     header = decode_header(data, "header")
@@ -50,7 +49,7 @@ def plan_batches(samples: int, world_size: int, shuffle: Shuffle, count: int) ->
     """Median seconds to plan a batch at a random place of an epoch, for a random rank."""
     dice = np.random.default_rng(0)
     epochs = Epochs("f", (Stratum(range(samples), samples),), shuffle)
-    crop = RandomResizedCrop(224)
+    crop = RandomResizedCrop(224, flip=0.5)
     sizes = np.tile(np.array([[500, 375]], np.int64), (_BATCH, 1))
 
     def one() -> float:
@@ -60,7 +59,7 @@ def plan_batches(samples: int, world_size: int, shuffle: Shuffle, count: int) ->
         positions, _ = plan.positions(int(dice.integers(len(plan))))
         ids, copies = epochs.draw(positions, 3)
         keys = augmentation_keys(ids, copies)
-        crop.plan(sizes[: len(ids)], keys, seed=0, epoch=3, flip=0.5)
+        crop.plan(sizes[: len(ids)], keys, seed=0, epoch=3)
         return time.perf_counter() - start
 
     one()

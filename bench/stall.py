@@ -1,19 +1,18 @@
-"""Does loading slow down the Python code of the trainer?
+"""Measure how much loading slows down the Python code of the training thread.
 
 The main thread counts in pure Python on one core and takes each batch as soon as it is ready; the
-loader decodes with one thread on another core, and plans its batches beside the main thread.
-Counting keeps its free rate and decoding keeps its own where the loader needs the interpreter's
-lock for nothing that takes long. The same is measured with OpenCV decoding on a Python thread,
-which is what there is without the native core.
+loader decodes with one thread on another core, and plans its batches in the main thread. Counting
+and decoding both keep their full speed if the loader never holds the interpreter's lock for long.
+The same is measured with OpenCV decoding in a Python thread, as without the native core.
 
     python bench/stall.py train/            # a packed data set
 
-``counting`` is the rate beside loading over the rate without; ``decoding`` the rate beside counting
-over the rate of a main thread that only waits; ``taking`` is the share of the main thread's time
-that it spends taking batches, planning those to come included; ``cores`` is what counting keeps
-beside decoding in which Python has no part at all, which shows how far the two cores get in each
-other's way by themselves. All are medians of interleaved rounds; for all but ``taking`` 1.0 would
-be no loss. At least two cores are needed. The last line is JSON.
+``counting`` is the rate of counting while loading, relative to counting alone; ``decoding`` the
+rate of decoding while counting, relative to a main thread that only waits; ``taking`` the share of
+the main thread's time that it spends taking batches, including planning further ones; ``cores``
+the rate of counting during decoding without any Python, which shows how much the two cores slow
+each other down. All are medians of interleaved rounds; 1.0 is no loss, except for ``taking``. At
+least two cores are needed. The last line is JSON.
 """
 
 import argparse
@@ -25,7 +24,6 @@ import time
 from collections.abc import Iterator
 from itertools import repeat
 from pathlib import Path
-from typing import cast
 from unittest import mock
 
 import numpy as np
@@ -33,15 +31,20 @@ from measure import machine, versions
 
 import fastdata as fd
 from fastdata import native
-from fastdata.batch.native import NativeDecoder
-from fastdata.loaders.pipeline import Pipeline
-from fastdata.loaders.readers.open_source import open_source
+from fastdata.batch.decoder import NativeDecoder, PendingBatch
+from fastdata.loaders.readers.packed import open_source
 
-_CHUNK = 50_000  # additions between two looks at the loader: about 0.6 ms
+_CHUNK = 50_000  # additions between two checks of the loader: about 0.6 ms
 
 
-def _pipeline(loader: fd.Loader) -> Pipeline:
-    return cast("Pipeline", loader._pipeline)  # noqa: SLF001
+def _pending(loader: fd.Loader) -> list[PendingBatch]:
+    return [batch.pending for batch in loader._pipeline._begun]  # noqa: SLF001
+
+
+def _ready(loader: fd.Loader) -> bool:
+    """Whether the next batch can be had without waiting."""
+    pending = _pending(loader)
+    return bool(pending) and pending[0].wait(0)
 
 
 def add() -> int:
@@ -56,17 +59,17 @@ def add() -> int:
 
 
 def count(loader: fd.Loader, seconds: float) -> float:
-    """Additions a second in pure Python, with a look at the loader now and then, as in `both`."""
+    """Additions a second in pure Python, with checks of the loader, as in `both`."""
     total, start = 0, time.perf_counter()
     while time.perf_counter() - start < seconds:
         total += add()
-        _pipeline(loader).ready()
+        _ready(loader)
     return total / (time.perf_counter() - start)
 
 
 def idle_count(loader: fd.Loader, seconds: float) -> float:
-    """The same once the loader has nothing left to do."""
-    while not all(batch.fill.wait(1.0) for batch in _pipeline(loader)._begun):  # noqa: SLF001
+    """The same, with a loader that has nothing left to do."""
+    while not all(batch.wait(1.0) for batch in _pending(loader)):
         pass
     return count(loader, seconds)
 
@@ -82,11 +85,11 @@ def drain(batches: Iterator[fd.Batch], seconds: float) -> float:
 def both(
     loader: fd.Loader, batches: Iterator[fd.Batch], seconds: float
 ) -> tuple[float, float, float]:
-    """Additions and images a second, with each batch taken once it is ready, and time for that."""
+    """Additions and images a second, taking each batch once it is ready, and the time for that."""
     total, images, taking, start = 0, 0, 0.0, time.perf_counter()
     while time.perf_counter() - start < seconds:
         total += add()
-        if _pipeline(loader).ready():  # no wait
+        if _ready(loader):  # no wait
             before = time.perf_counter()
             images += len(next(batches).ids)
             taking += time.perf_counter() - before
@@ -95,10 +98,10 @@ def both(
 
 
 class Background:
-    """Native decoding that goes on without Python; its one thread stays where it was started."""
+    """Native decoding without Python, in one thread that stays on the core where it started."""
 
     def __init__(self, path: Path) -> None:
-        """Start the thread, with nothing to do yet."""
+        """Start the thread, with no work yet."""
         source = open_source(path)
         core = native.load()
         assert core is not None
@@ -107,12 +110,12 @@ class Background:
         self._decoder = NativeDecoder(core, source, 1)
         self._encoded = self._decoder.encoded(self._ids, rows)
         sizes = np.stack([rows["width"], rows["height"]], axis=1).astype(np.int64)
-        crop = fd.RandomResizedCrop(224)
-        self._plan = crop.plan(sizes, self._ids, seed=0, epoch=0, flip=0.5)
+        crop = fd.RandomResizedCrop(224, flip=0.5)
+        self._plan = crop.plan(sizes, self._ids, seed=0, epoch=0)
         self._out = np.empty((len(self._ids), 224, 224, 3), np.uint8)
 
     def count(self, loader: fd.Loader, seconds: float) -> float:
-        """Additions a second beside it."""
+        """Additions a second during it."""
         unchecked = np.empty(0, np.uint32)
         jobs = [
             self._decoder.fill(
@@ -133,17 +136,17 @@ class Background:
 
 
 def forever(loader: fd.Loader) -> Iterator[fd.Batch]:
-    """Batches of one epoch after the other."""
+    """Batches of epoch after epoch."""
     while True:
         yield from loader
 
 
 def measure(path: Path, batch_size: int, *, rounds: int, seconds: float) -> dict[str, float]:
-    """Shares that counting and decoding keep beside each other; see the module."""
+    """Shares of their speed that counting and decoding keep together; see the module."""
     first, second = sorted(os.sched_getaffinity(0))[:2]
     os.sched_setaffinity(0, {second})  # the core's threads start now, and stay on this core
     background = Background(path)
-    with fd.Loader(path, batch_size, crop=fd.RandomResizedCrop(224), flip=0.5, threads=1) as loader:
+    with fd.Loader(path, batch_size, crop=fd.RandomResizedCrop(224, flip=0.5), threads=1) as loader:
         os.sched_setaffinity(0, {first})
         batches = forever(loader)
         drain(batches, 1.0)
@@ -170,10 +173,10 @@ def measure(path: Path, batch_size: int, *, rounds: int, seconds: float) -> dict
 def main() -> None:
     """Measure both ways and print them."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("path", type=Path)
-    parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("path", type=Path, help="a packed data set")
+    parser.add_argument("--batch-size", type=int, default=64, help="images per batch")
+    parser.add_argument("--rounds", type=int, default=15, help="number of rounds")
+    parser.add_argument("--seconds", type=float, default=1.0, help="seconds to measure in a round")
     given = parser.parse_args()
     options = {"rounds": given.rounds, "seconds": given.seconds}
     rows = {"native core": measure(given.path, given.batch_size, **options)}

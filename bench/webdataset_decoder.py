@@ -1,14 +1,14 @@
-"""What our decoder adds to a webdataset pipeline: images per second, everything else the same.
+"""Measure what fastdata's decoder gains in a webdataset pipeline that is otherwise the same.
 
-Every row is the same pipeline over the same images: shuffled shards, a shuffle buffer, one stage or
-more that make a random-resized crop with a flip of each encoded image, batches made in the worker
-processes of a WebLoader. Only these stages differ; all give uint8.
+Every row is the same pipeline over the same images: shuffled shards, a shuffle buffer, one or more
+stages that make a random-resized crop with a flip of each encoded image, and batches made in the
+worker processes of a WebLoader. Only the stages differ; all return uint8.
 
     python bench/webdataset_decoder.py ~/imagenet/val    # a folder of class folders with .jpg files
-    python bench/webdataset_decoder.py                   # 1,000 generated pictures
+    python bench/webdataset_decoder.py                   # 1,000 generated images
 
-Counting begins after a whole epoch and leaves out what happens between epochs. Rounds are
-interleaved; ``images/s`` is their median. The last line is JSON.
+Counting starts after a whole epoch and excludes the time between epochs. Rounds are interleaved;
+``images/s`` is their median. The last line is JSON.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def torchrgb(data: Any, size: int) -> Any:
 
 
 def torchvision(data: Any, size: int) -> Any:
-    """The decoder of torchvision in a stage of one's own, v2 transforms of uint8 tensors."""
+    """Torchvision's decoder in a custom stage, v2 transforms of uint8 tensors."""
     import torch
     from torchvision.io import ImageReadMode, decode_image
 
@@ -65,7 +65,7 @@ def torchvision(data: Any, size: int) -> Any:
 
 def fastdata(data: Any, size: int) -> Any:
     """Our decoder in their pipeline."""
-    decoder = fd.webdataset.decoder(fd.RandomResizedCrop(size), flip=0.5)
+    decoder = fd.webdataset.decoder(fd.RandomResizedCrop(size, flip=0.5))
     return data.map(decoder).decode(partial=True).to_tuple("jpg", "cls")
 
 
@@ -123,12 +123,12 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     add_options(parser, _ROWS)
-    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--batch", type=int, default=64, help="images per batch")
     parser.add_argument(
         "--workers", type=int, default=resources.cpu_count(), help="worker processes"
     )
-    parser.add_argument("--images", type=int, default=1500, help="repeat images up to so many")
-    parser.add_argument("--seconds", type=float, default=8.0, help="seconds measured in a round")
+    parser.add_argument("--images", type=int, default=1500, help="repeat images up to this number")
+    parser.add_argument("--seconds", type=float, default=8.0, help="seconds to measure in a round")
     options = parser.parse_args()
     if options.quick:
         options.batch, options.size, options.rounds = 2, 64, 1
@@ -139,7 +139,7 @@ def _options() -> argparse.Namespace:
 
 
 def _written(work: Path, files: list[Path], most: int) -> dict[str, list[str]]:
-    """Shards by webdataset's writer, and by fastdata, of about so many samples each at most."""
+    """Shards by webdataset's writer, and by fastdata, with a maximum of samples each."""
     import webdataset as wds
 
     plain, packed = work / f"webdataset-{most}", work / f"packed-{most}"
@@ -165,7 +165,7 @@ def _written(work: Path, files: list[Path], most: int) -> dict[str, list[str]]:
 def _rate(
     stages: Callable[[Any, int], Any], shards: list[str], options: argparse.Namespace
 ) -> float:
-    """Images a second of whole epochs, from the first batch of every worker on."""
+    """Images a second of whole epochs, counted from the first batch of every worker."""
     import torch
     import webdataset as wds
 

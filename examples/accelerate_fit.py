@@ -49,8 +49,8 @@ def main() -> None:
     accelerator = Accelerator(cpu=args.cpu)
 
     # behind Accelerator(), which starts torch.distributed
-    crop, device = fd.RandomResizedCrop(args.size), accelerator.device
-    loader = fd.Loader(args.data, args.batch_size, crop=crop, flip=0.5, device=device)
+    crop, device = fd.RandomResizedCrop(args.size, flip=0.5), accelerator.device
+    loader = fd.Loader(args.data, args.batch_size, crop=crop, device=device)
     model = torchvision.models.get_model(args.model, num_classes=len(loader.source.classes))
     model = model.to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)

@@ -27,8 +27,8 @@ def main() -> None:
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
 
     # behind init_process_group, which says which rank this is
-    crop = fd.RandomResizedCrop(args.size)
-    loader = fd.Loader(args.data, args.batch_size, crop=crop, flip=0.5, device=device)
+    crop = fd.RandomResizedCrop(args.size, flip=0.5)
+    loader = fd.Loader(args.data, args.batch_size, crop=crop, device=device)
     model = torchvision.models.get_model(args.model, num_classes=len(loader.source.classes))
     model = model.to(device, memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)

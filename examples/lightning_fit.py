@@ -41,8 +41,9 @@ class Images(lightning.LightningDataModule):
     def train_dataloader(self) -> fd.Loader:
         """Make the loader here, where the process knows its rank and its device."""
         assert self.trainer is not None
-        crop, device = fd.RandomResizedCrop(self.size), self.trainer.strategy.root_device
-        return fd.Loader(self.path, self.batch_size, crop=crop, flip=0.5, device=device)
+        crop = fd.RandomResizedCrop(self.size, flip=0.5)
+        device = self.trainer.strategy.root_device
+        return fd.Loader(self.path, self.batch_size, crop=crop, device=device)
 
 
 class Classifier(lightning.LightningModule):

@@ -22,10 +22,8 @@ def main() -> None:
     """Train for some steps."""
     args = parse()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    crop = fd.RandomResizedCrop(args.size, scale=(0.25, 1.0))
-    loader = fd.Loader(
-        args.data, args.batch_size, crop=crop, flip=0.5, mask=args.mask, device=device
-    )
+    crop = fd.RandomResizedCrop(args.size, scale=(0.25, 1.0), flip=0.5)
+    loader = fd.Loader(args.data, args.batch_size, crop=crop, mask=args.mask, device=device)
     model = torchvision.models.get_model(
         args.model, num_classes=args.classes, weights=None, weights_backbone=None
     ).to(device, memory_format=torch.channels_last)

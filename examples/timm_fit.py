@@ -37,8 +37,7 @@ def main() -> None:
     loader = fd.Loader(
         args.data,
         args.batch_size,
-        crop=fd.RandomResizedCrop(size),
-        flip=0.5,
+        crop=fd.RandomResizedCrop(size, flip=0.5),
         device=device,
         normalize=fd.Normalization(expects["mean"], expects["std"]),
         augment=Mixup(mixup_alpha=0.2, cutmix_alpha=1.0, num_classes=classes),

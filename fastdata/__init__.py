@@ -3,7 +3,7 @@
     import fastdata as fd
 
     fd.pack("./imgs", "train/")
-    loader = fd.Loader("train/", 256, crop=fd.RandomResizedCrop(224), flip=0.5, device="cuda")
+    loader = fd.Loader("train/", 256, crop=fd.RandomResizedCrop(224, flip=0.5))
 
 Importing this package imports neither torch nor OpenCV; the names below do when they are used.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from fastdata.batch.batch import Batch
-    from fastdata.batch.sample import Sample
+    from fastdata.batch.source import Sample
     from fastdata.converters.pack import PackReport, pack
     from fastdata.device.augment import RandomErasing
     from fastdata.device.normalize import IMAGENET, Normalization
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
     from fastdata.loaders.datasets import open_dataset as open
     from fastdata.loaders.loader import Loader
+    from fastdata.loaders.options import Ranks, Replace, Sampling
     from fastdata.loaders.readers.mix import Mix
     from fastdata.plan.crop import CenterCrop, RandomResizedCrop
 
@@ -49,8 +50,11 @@ __all__ = [
     "PackReport",
     "RandomErasing",
     "RandomResizedCrop",
+    "Ranks",
+    "Replace",
     "Sample",
     "SampleDataset",
+    "Sampling",
     "TarDataset",
     "errors",
     "open",
@@ -71,8 +75,11 @@ _HOMES = {
     "PackReport": "converters.pack",
     "RandomErasing": "device.augment",
     "RandomResizedCrop": "plan.crop",
-    "Sample": "batch.sample",
+    "Ranks": "loaders.options",
+    "Replace": "loaders.options",
+    "Sample": "batch.source",
     "SampleDataset": "loaders.datasets",
+    "Sampling": "loaders.options",
     "TarDataset": "loaders.datasets",
     "open": "loaders.datasets",
     "pack": "converters.pack",

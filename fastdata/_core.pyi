@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Annotated
 
+import fastdata.images.limits
+import fastdata.plan.crop
 import numpy
 from numpy.typing import NDArray
 
@@ -15,25 +17,27 @@ def hold_threads() -> None:
 def libjpeg_turbo_version() -> str:
     """Return the version of the linked libjpeg-turbo, for example '3.1.0'."""
 
-def probe_jpeg(data: bytes | memoryview, limits: tuple[int, int, int]) -> tuple[int, int, int, str, bool, bool, int, int]:
+def probe_jpeg(data: bytes | memoryview, limits: fastdata.images.limits.JpegLimits) -> tuple[int, int, int, str, bool, bool, int, int]:
     """
     Return the fields of JpegHeader in jpeg_header.py, in its order; raise DecodeError.
     """
 
-def transcode_jpeg(data: bytes | memoryview, run_pixels: int, limits: tuple[int, int, int], damaged: bool = False) -> tuple[bytes | None, str, bool, bool]:
+def transcode_jpeg(data: bytes | memoryview, run_pixels: int, limits: fastdata.images.limits.JpegLimits, damaged: bool = False) -> tuple[bytes | None, str, bool, bool]:
     """
     Re-encode a JPEG with restart runs. Return it, or None and why it is kept as it is; whether libjpeg warns about it without harm; and whether bytes are left over in its coded data. With `damaged`, encode what libjpeg makes of damage. Raise DecodeError.
     """
 
-def decode_crop(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], region: Annotated[NDArray[numpy.int64], dict(shape=(None, 4), order='C', device='cpu', writable=False)], scaled: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], cut: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], flip: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None, 3), order='C', device='cpu')], limits: tuple[int, int, int]) -> None:
+def decode_crop(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], plan: fastdata.plan.crop.CropPlan, row: int, out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, 3), order='C', device='cpu')], limits: fastdata.images.limits.JpegLimits) -> None:
     """
-    Decode one crop of a JPEG into `out` in this thread; raise DecodeError.
+    Decode crop `row` of a plan into `out` in this thread; raise DecodeError.
     """
 
-def resize_crop(image: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, 3), order='C', device='cpu', writable=False)], region: Annotated[NDArray[numpy.int64], dict(shape=(None, 4), order='C', device='cpu', writable=False)], scaled: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], cut: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], flip: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None, 3), order='C', device='cpu')]) -> None:
-    """Resize one crop of a decoded image into `out` in this thread."""
+def resize_crop(image: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, 3), order='C', device='cpu', writable=False)], plan: fastdata.plan.crop.CropPlan, row: int, out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, 3), order='C', device='cpu')]) -> None:
+    """
+    Cut crop `row` of a plan from a decoded image into `out` in this thread.
+    """
 
-def cut_jpeg(data: bytes | memoryview, x0: int, y0: int, x1: int, y1: int, limits: tuple[int, int, int]) -> tuple[bytes | None, int, int]:
+def cut_jpeg(data: bytes | memoryview, x0: int, y0: int, x1: int, y1: int, limits: fastdata.images.limits.JpegLimits) -> tuple[bytes | None, int, int]:
     """
     Return a JPEG of the restart runs that a region needs, and the column and row of its first pixel in the image; None if there are no runs to leave out. Raise DecodeError.
     """
@@ -104,15 +108,15 @@ class WorkerPool:
     Threads that read and decode batches. Images that need much memory share `memory` bytes. With `libjpeg`, libjpeg-turbo decodes alone: the same pixels, to compare with.
     """
 
-    def __init__(self, threads: int, limits: tuple[int, int, int], memory: int, libjpeg: bool = False) -> None: ...
+    def __init__(self, threads: int, limits: fastdata.images.limits.JpegLimits, memory: int, libjpeg: bool = False) -> None: ...
 
     @property
     def threads(self) -> int:
         """Threads that the system started, perhaps fewer than asked for."""
 
-    def fill(self, source: ByteSource, crcs: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], places: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], regions: Annotated[NDArray[numpy.int64], dict(shape=(None, 4), order='C', device='cpu', writable=False)], scaled: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], cut: Annotated[NDArray[numpy.int64], dict(shape=(None, 2), order='C', device='cpu', writable=False)], flip: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None, 3), order='C', device='cpu')], keep_going: bool) -> BatchJob:
+    def fill(self, source: ByteSource, crcs: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], places: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], plan: fastdata.plan.crop.CropPlan, out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None, 3), order='C', device='cpu')], keep_going: bool) -> BatchJob:
         """
-        Decode the crops at `places` of a batch into `out`, which the job keeps alive and nobody else may touch until it is done; `sizes` are those of the whole images.
+        Decode the crops at `places` of a batch into `out`, which the job keeps alive and nobody else may touch until it is done.
         """
 
     def load(self, source: ByteSource, keep_going: bool) -> LoadJob:

@@ -1,7 +1,4 @@
-"""The way to the native core, which an installation may lack.
-
-It is missing where there was no C++ compiler, no Python.h or no libjpeg-turbo to build it with.
-"""
+"""Loads the native core, which is missing where pip had no compiler, Python.h or libjpeg-turbo."""
 
 import functools
 import importlib
@@ -17,9 +14,9 @@ def load() -> ModuleType | None:
         return importlib.import_module("fastdata._core")
     except ImportError:
         warnings.warn(
-            f"fastdata's native core is missing from {Path(__file__).parent}: OpenCV decodes, "
-            "whole images and slower. To build it takes a C++ compiler and libjpeg-turbo; a source "
-            "tree as the working directory hides an installed wheel",
+            f"fastdata's native core is missing from {Path(__file__).parent}: OpenCV decodes "
+            "instead, slower and always whole images. Building it needs a C++ compiler and "
+            "libjpeg-turbo; a source tree as the working directory hides an installed wheel",
             RuntimeWarning,
             stacklevel=1,  # this place, by which Python knows that it was said
         )

@@ -4,6 +4,7 @@ The fast way to train is :class:`fastdata.Loader`; these are for ``torch.utils.d
 """
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypedDict, Unpack
 
@@ -12,16 +13,19 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from fastdata.batch.decode import decode
-from fastdata.batch.sample import Sample
+from fastdata.batch.source import Sample
 from fastdata.errors import DecodeError, OptionError
 from fastdata.images.limits import MAX_PIXELS, MOST_PIXELS
 from fastdata.loaders import state
-from fastdata.loaders.prepared import check_unprepared
-from fastdata.loaders.ranks import rank_and_world_size
+from fastdata.loaders.options import Ranks
 from fastdata.loaders.readers.folder import FolderSource
-from fastdata.loaders.readers.lmdb import LMDBSource
-from fastdata.loaders.readers.open_source import AnySource, open_source, source_class
-from fastdata.loaders.readers.tar import TarSource
+from fastdata.loaders.readers.packed import (
+    AnySource,
+    LMDBSource,
+    TarSource,
+    open_source,
+    source_class,
+)
 from fastdata.plan import order
 from fastdata.system.threads import check_count
 
@@ -31,12 +35,12 @@ _AHEAD = 64  # samples whose order and catalog rows are looked up together
 class SampleDataset(IterableDataset[Any]):
     """Samples of one data set, one by one or in batches.
 
-    Ranks and DataLoader workers share the epoch out among them: each sample comes exactly once.
+    An epoch is sharded across ranks and DataLoader workers: each sample comes exactly once.
 
         rank r of W           takes positions r, r + W, r + 2 W, ... of the epoch's order
         worker k of K         takes every K-th sample of its rank, or every K-th batch
 
-    With ``batch_size`` the dataset itself batches and workers deal out whole batches, so that
+    With ``batch_size`` the dataset itself batches and workers take whole batches in turn, so that
     ``DataLoader(dataset, batch_size=None, num_workers=K)`` yields the same batches in the same
     order for any K. If DataLoader batches instead, each worker ends with a short batch of its own,
     and ``len`` of the DataLoader, which assumes one short batch in all, is too low.
@@ -59,8 +63,7 @@ class SampleDataset(IterableDataset[Any]):
         shuffle: bool = False,
         seed: int = 0,
         batch_size: int | None = None,
-        rank: int | None = None,
-        world_size: int | None = None,
+        ranks: Ranks | None = None,
         max_pixels: int = MAX_PIXELS,
     ) -> None:
         """Open a data set; no sample is read yet.
@@ -71,9 +74,8 @@ class SampleDataset(IterableDataset[Any]):
             transform: Applied to each :class:`Sample`; what it returns is yielded instead.
             shuffle: The epoch's permutation; otherwise the order of the data set.
             seed: Keys the order.
-            batch_size: Yield lists of so many samples, the last one shorter.
-            rank: This rank; None takes it from torch.distributed where that is initialised.
-            world_size: Number of ranks; None likewise.
+            batch_size: Yield lists of this many samples, the last one shorter.
+            ranks: This rank and the world size; None takes torch.distributed's.
             max_pixels: Largest image to decode; a larger one is a DecodeError.
 
         Raises:
@@ -83,7 +85,6 @@ class SampleDataset(IterableDataset[Any]):
         """
         if batch_size is not None and batch_size < 1:
             raise OptionError(f"batch_size must be 1 or more, found {batch_size}")
-        rank_and_world_size(rank, world_size)
         check_count("max_pixels", max_pixels, MOST_PIXELS)
         self.source = self._open(path)
         self._decode = decode
@@ -92,7 +93,7 @@ class SampleDataset(IterableDataset[Any]):
         self._shuffle = shuffle
         self._seed = seed
         self._batch_size = batch_size
-        self._ranks = None if rank is None or world_size is None else (rank, world_size)
+        self._ranks = ranks
         self._done = 0  # samples, or batches, that this process has yielded in the pass
         self._resumed = False
         # in shared memory, so that workers that live for many epochs see it change
@@ -109,10 +110,10 @@ class SampleDataset(IterableDataset[Any]):
         return state.compose(self._content(), int(self._epoch), self._done)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Make the next pass go on where a state was taken, in a worker of the same number.
+        """Make the next pass resume where a state was taken, in a worker of the same number.
 
         Raises:
-            StateError: It is of another data set, other options, or another number of workers.
+            StateError: It belongs to another data set, other options, or another number of workers.
         """
         epoch, self._done = state.position(state_dict, self._content(), ())
         self.set_epoch(epoch)
@@ -125,11 +126,12 @@ class SampleDataset(IterableDataset[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         """Begin a pass over the part of this rank and worker."""
-        check_unprepared(self, self._rank_and_world_size()[1])
+        _refuse_accelerate(self, self._current_ranks().world_size)
         worker, workers = _worker()
         epoch = int(self._epoch)
         self._done, self._resumed = (self._done if self._resumed else 0), False
         if self._batch_size is None:
+            # DataLoader takes samples from its workers in turn: together they keep the order
             mine = self._positions()[worker::workers]
             for start in range(self._done, len(mine), _AHEAD):
                 for sample in self._samples(mine[start : start + _AHEAD], epoch):
@@ -145,32 +147,33 @@ class SampleDataset(IterableDataset[Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Take the rank along to a spawned worker, where torch.distributed is not initialised."""
-        ranks = self._rank_and_world_size()
-        check_unprepared(self, ranks[1])
+        ranks = self._current_ranks()
+        _refuse_accelerate(self, ranks.world_size)
         return {**self.__dict__, "_ranks": ranks}
 
     def _content(self) -> dict[str, object]:
         """What decides which samples this process yields."""
-        rank, world_size = self._rank_and_world_size()
+        ranks = self._current_ranks()
         worker, workers = _worker()
         return {
             "fingerprint": self.source.fingerprint,
             "shuffle": self._shuffle,
             "seed": self._seed,
             "batch_size": self._batch_size,
-            "rank": rank,
-            "world_size": world_size,
+            "rank": ranks.rank,
+            "world_size": ranks.world_size,
             "worker": worker,
             "workers": workers,
         }
 
     def _positions(self) -> range:
         """Positions of this rank in the epoch's order."""
-        rank, world_size = self._rank_and_world_size()
-        return range(rank, len(self.source), world_size)
+        ranks = self._current_ranks()
+        return range(ranks.rank, len(self.source), ranks.world_size)
 
     def _samples(self, positions: range, epoch: int) -> Iterator[Any]:
         ids = np.array(positions, np.int64)
+        # for many samples at once: the arrays of one cost as much as those of 64
         if self._shuffle:
             key = order.epoch_key(self.source.fingerprint, self._seed, epoch)
             ids = order.permutation(ids, len(self.source), key)
@@ -188,8 +191,34 @@ class SampleDataset(IterableDataset[Any]):
         sample = Sample(key, label, image, self.source.read_fields(number), number)
         return sample if self._transform is None else self._transform(sample)
 
-    def _rank_and_world_size(self) -> tuple[int, int]:
-        return rank_and_world_size(*(self._ranks or (None, None)))
+    def _current_ranks(self) -> Ranks:
+        return self._ranks or Ranks.current()
+
+
+def _refuse_accelerate(dataset: object, world_size: int) -> None:
+    """Refuse a pass whose DataLoader went through ``Accelerator.prepare``, or a trainer's own.
+
+    A prepared DataLoader either takes the first rank's samples for all there are, or each rank's
+    own; of a data set that is sharded already, most samples then never come.
+
+    Args:
+        dataset: The one that is iterated over, or sent to a worker that will be.
+        world_size: Over how many ranks it is sharded.
+
+    Raises:
+        OptionError: It would be sharded twice.
+    """
+    state = sys.modules.get("accelerate.state")
+    if world_size == 1 or state is None:
+        return
+    # what is being iterated over, by attributes that accelerate documents
+    active = getattr(state.GradientState(), "active_dataloader", None)
+    prepared = getattr(active, "dataset", None)
+    if prepared is dataset or getattr(prepared, "dataset", None) is dataset:
+        raise OptionError(
+            "Accelerate shards this data set over ranks, and so does the data set itself: do not "
+            "prepare its DataLoader, or open it with ranks=fd.Ranks(0, 1)"
+        )
 
 
 def _worker() -> tuple[int, int]:
@@ -224,8 +253,7 @@ class DatasetOptions(TypedDict, total=False):
     shuffle: bool
     seed: int
     batch_size: int | None
-    rank: int | None
-    world_size: int | None
+    ranks: Ranks | None
     max_pixels: int
 
 

@@ -1,4 +1,4 @@
-"""What a data set holds, for ``fastdata info``."""
+"""The content of a data set in numbers, for ``fastdata info``."""
 
 import os
 from typing import Any
@@ -9,7 +9,7 @@ import numpy.typing as npt
 from fastdata.dataset.catalog.format import FORMAT_MASK
 from fastdata.images.probe import FORMATS
 from fastdata.loaders.readers.folder import FolderSource
-from fastdata.loaders.readers.open_source import open_source
+from fastdata.loaders.readers.packed import open_source
 
 _BINS = 10
 
@@ -19,15 +19,15 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
 
     Returns:
         path, kind, samples, classes (name, or number where classes have no names -> count),
-        class_bytes (likewise -> bytes of its images), unlabelled, bytes (of encoded images),
+        class_bytes (the same names -> bytes of the images), unlabelled, bytes (of encoded images),
         fingerprint, and histograms (of ``"bytes"``, the size of an image); for packed ones also
         stored_bytes, shards, fields, options, formats (name -> count), skipped, not_recoded and
         lossy_notes (reason -> count), width and height as [smallest, median, largest] in pixels,
         and histograms of ``"width"``, ``"height"`` and ``"megapixels"``.
 
         A histogram is at most 10 lists [low, high, count] in rising order, which hold all samples:
-        count of them lie at low or above and under high, in the last one at high, too. Their
-        widths rise by the same factor, as far as whole numbers do.
+        count of them are at least low and below high, in the last one at most high. Their widths
+        grow by the same factor, as far as whole numbers allow.
 
     Raises:
         NotADatasetError: There is no data set at ``path``.

@@ -16,12 +16,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fastdata.batch.source import Ids
-from fastdata.converters.sources import listing
+from fastdata.converters.sources.listing import class_folders, stem
 from fastdata.dataset.catalog.format import ABSENT, FORMAT_MASK
 from fastdata.errors import DestinationError, NotADatasetError
 from fastdata.images.probe import EXTENSIONS, FORMATS
-from fastdata.loaders.readers.open_source import open_source
-from fastdata.loaders.readers.packed import PackedSource
+from fastdata.loaders.readers.packed import PackedSource, open_source
 from fastdata.system.files import Folder, Lock, open_own, temporary, write_atomically
 
 MARK_NAME = ".export.json"  # in a folder whose export has begun and not ended
@@ -186,7 +185,7 @@ class _Names:
                     f"classes {first!r} and {second!r} would have one folder, {folder!r}; pack "
                     "again with other names of classes"
                 )
-        shortened = listing.class_folders(classes)
+        shortened = class_folders(classes)
         self._in_keys = [shortened.get(name, name) for name in classes]
         longest = max(len(_encode(name)) for name in ("jpeg", *self._catalog.field_names))
         self._room = max(32, _MOST_PART - 1 - longest)
@@ -234,13 +233,13 @@ class _Names:
             above = above[len(in_keys) + 1 :]
         parts = [folder, *(_part(part) for part in above.split("/") if part not in ("", "."))]
         called = original.rpartition("/")[2]
-        stem, ending = os.path.splitext(called)
+        shown, ending = os.path.splitext(called)
         format = FORMATS[code] if code < len(FORMATS) else FORMATS[0]
         own = EXTENSIONS.get(format)
         if own is not None and ending[1:].lower() not in _ENDINGS.get(format, {own}):
             ending = f".{own}"
-        stem = _cut(_escaped(stem if listing.stem(called) == last else last), self._room)
-        names = [_escaped(stem + ending), *(_escaped(f"{stem}.{field}") for field in fields)]
+        shown = _cut(_escaped(shown if stem(called) == last else last), self._room)
+        names = [_escaped(shown + ending), *(_escaped(f"{shown}.{field}") for field in fields)]
         paths = ["/".join(filter(None, [*parts, name])) for name in names]
         if len(_encode(paths[0])) > _MOST_PATH:
             raise DestinationError(f"sample {key[:80]!r}...: a path of over {_MOST_PATH} bytes")

@@ -1,53 +1,52 @@
 """Batches for training: the fast way through a data set."""
 
 import os
-from collections.abc import Collection
-from typing import Literal
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, NoReturn, Self
 
 import torch
 
-from fastdata.batch.batch import Augment
+from fastdata.batch.batch import Augment, Batch
+from fastdata.batch.source import Source
 from fastdata.batch.workers import Transform
 from fastdata.device.normalize import IMAGENET, Normalization
-from fastdata.device.transfer import usable_device
 from fastdata.images.limits import MAX_PIXELS
-from fastdata.loaders.batch_loader import BatchLoader
-from fastdata.loaders.checks import check_options
-from fastdata.loaders.choice import Weights, Where
-from fastdata.loaders.drawing import drawn_from
-from fastdata.loaders.quarantine import Quarantine
-from fastdata.loaders.ranks import rank_and_world_size
-from fastdata.loaders.readers.mix import Mix
-from fastdata.loaders.wiring import wired
-from fastdata.plan.batch_plan import BatchPlan
-from fastdata.plan.crop import CenterCrop, Crop
-from fastdata.plan.epochs import Shuffle
-from fastdata.system import resources
+from fastdata.loaders.options import Options, Ranks, Replace, Sampling
+from fastdata.loaders.passes import Passes
+from fastdata.loaders.pipeline import Pipeline, build_pipeline
+from fastdata.loaders.readers.mix import Mix, MixedSource
+from fastdata.loaders.readers.packed import open_source
+from fastdata.plan.crop import VALIDATION, Crop
+from fastdata.plan.epochs import BatchPlan, Epochs, Shuffle, Stratum
+
+Path = str | os.PathLike[str] | Mix
+Build = Callable[[Source, Epochs, BatchPlan, Options], Pipeline[Any]]
 
 
-class Loader(BatchLoader):
-    """Batches of decoded, cropped and, on a device, normalised images.
+def open_epochs(
+    path: Path, sampling: Sampling, *, shuffle: Shuffle, seed: int
+) -> tuple[Source, Epochs]:
+    """Open a data set, and work out what its epochs draw.
 
-        loader = fd.Loader("train/", 256, crop=fd.RandomResizedCrop(224), flip=0.5, device="cuda")
-        for epoch in range(90):
-            for images, labels in loader: ...
+    Raises:
+        NotADatasetError: ``path`` holds no data set.
+        CorruptError: It is damaged.
+        OptionError: An argument does not fit the data set.
+    """
+    source: Source = MixedSource(path) if isinstance(path, Mix) else open_source(path)
+    ids = sampling.chosen_ids(source)
+    strata = (
+        source.strata(ids, sampling.draws)
+        if isinstance(source, MixedSource)
+        else (Stratum(ids, len(ids) if sampling.draws is None else sampling.draws),)
+    )
+    weights = sampling.sample_weights(source, ids)
+    return source, Epochs(source.fingerprint, strata, shuffle, seed, sampling.repeats, weights)
 
-    Which samples make up a batch, in which order, with which crops and flips, depends on the data
-    set, ``seed`` and the epoch alone. Each full pass, one whose last batch was handed out, moves on
-    to the next epoch; ``break`` ends a pass, and the next one starts the same epoch anew. One pass
-    is under way at a time: starting another ends the one before it.
 
-    Under torch.distributed each rank gets its even share of every global batch of ``batch_size``
-    times world size samples, equally many batches of equal size, always. Without ``drop_last`` the
-    last global batch is filled up where the ranks cannot share it evenly, and the places that fill
-    it have ``batch.valid`` False: counting only valid ones counts each sample exactly once.
-
-    :meth:`state_dict` says where the loader stands, as small JSON: what was handed out, not what
-    was read ahead. A loader of another process, with another world size, batch size or number of
-    threads, goes on from it with the same samples and pixels in the same order.
-
-    Threads read and decode the next batches while the current one is used, also across the end of
-    an epoch. A batch is never overwritten while a tensor or array of it is alive.
+class BatchLoader:
+    """What loaders have in common, however their batches are filled; see :class:`Loader`.
 
     Attributes:
         source: The data set; ``source.classes`` are the names of the labels.
@@ -55,24 +54,161 @@ class Loader(BatchLoader):
 
     def __init__(
         self,
-        path: str | os.PathLike[str] | Mix,
+        path: Path,
+        sampling: Sampling | None,
+        ranks: Ranks | None,
+        options: Options,
+        build: Build,
+    ) -> None:
+        """Stand at the beginning of epoch 0; ``build`` makes the pipeline that fills batches."""
+        source, epochs = open_epochs(
+            path, sampling or Sampling(), shuffle=options.shuffle, seed=options.seed
+        )
+        # torch.distributed's ranks are looked up again when a pass begins
+        self._found = Ranks.current() if ranks is None else None
+        mine = ranks or self._found or Ranks(0, 1)
+        plan = BatchPlan(
+            len(epochs), options.batch_size, options.drops_last, mine.rank, mine.world_size
+        )
+        self.source = source
+        self._pipeline = build(source, epochs, plan, options)
+        self._plan = plan
+        self._passes = Passes(source, epochs, plan, self._pipeline, options)
+        # threads end with the last of the loader and its passes
+        self._passes.when_gone(self._pipeline.release)
+
+    def __len__(self) -> int:
+        """Batches in a full pass, the same on every rank."""
+        return len(self._plan)
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of the pass that begins next."""
+        return self._passes.next[0]
+
+    @property
+    def replaced(self) -> int:
+        """Bad samples that this rank has replaced so far."""
+        return self._pipeline.replaced
+
+    @property
+    def quarantined(self) -> Sequence[Mapping[str, object]]:
+        """Those samples, as the quarantine file lists them: key, error and substitute."""
+        return self._pipeline.quarantined
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the pass that begins next."""
+        self._passes.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader stands: after the last batch that was handed out, on all ranks.
+
+        It is the same on every rank, and small JSON. After the last batch of a pass it is the
+        beginning of the next epoch.
+        """
+        return self._passes.state_dict()
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], *, override: Collection[str] = ()
+    ) -> None:
+        """Make the next pass resume where a state was taken; a pass under way ends.
+
+        World size, batch size, threads and device may differ.
+
+        Args:
+            state_dict: From :meth:`state_dict`, perhaps by way of JSON.
+            override: Names of fields that may differ, for example ``["crop"]``.
+
+        Raises:
+            StateError: It belongs to another data set or other options, or is no state at all.
+        """
+        self._passes.load_state_dict(state_dict, override)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Begin a pass; it ends the one before it.
+
+        Raises:
+            OptionError: The loader was closed, or this is a forked child of the process that made
+                it.
+        """
+        self._passes.require_open()
+        if self._found is not None:
+            self._found.check_current()
+        return self._passes.begin()
+
+    def __getitem__(self, number: object) -> NoReturn:
+        """Refuse a DataLoader around the loader, which would ask for single samples."""
+        raise TypeError("iterate over a loader itself, not a DataLoader of it; see fastdata.open")
+
+    def close(self) -> None:
+        """End the threads and release the files. Batches that were handed out stay valid.
+
+        Any thread may call it: where another one waits in ``next()``, that raises ``OptionError``.
+        In a forked child nothing happens, as the threads are not the child's.
+        """
+        if self._passes.is_here():
+            self._passes.close()
+            self.source.close()
+
+    def __reduce__(self) -> NoReturn:
+        """Threads and buffers cannot be sent."""
+        raise TypeError("a loader cannot be pickled; make it in the process that uses it")
+
+    def __enter__(self) -> Self:
+        """Use the loader in a with statement, which closes it."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the loader."""
+        self.close()
+
+
+class Loader(BatchLoader):
+    """Batches of decoded, cropped and, on a device, normalised images.
+
+        loader = fd.Loader("train/", 256, crop=fd.RandomResizedCrop(224, flip=0.5), device="cuda")
+        for epoch in range(90):
+            for images, labels in loader: ...
+
+    Which samples make up a batch, in which order, with which crops and flips, depends on the data
+    set, ``seed`` and the epoch alone. A full pass, one whose last batch was handed out, moves on to
+    the next epoch; after a ``break`` the next pass restarts the same epoch. One pass is under way
+    at a time: starting another ends the one before it.
+
+    Under torch.distributed each rank gets an even share of every global batch of ``batch_size``
+    times world size samples: always equally many batches of equal size. Without ``drop_last`` the
+    last global batch is padded if the ranks cannot share it evenly, and the padding has
+    ``batch.valid`` False: counting only valid samples counts each exactly once.
+
+    :meth:`state_dict` says where the loader stands, as small JSON: what was handed out, not what
+    was read ahead. A loader in another process, with another world size, batch size or number of
+    threads, resumes from it with the same samples and pixels in the same order.
+
+    Threads read and decode the next batches while the current one is used, across the end of an
+    epoch too. A batch is never overwritten while a tensor or array of it is alive.
+
+    Attributes:
+        source: The data set; ``source.classes`` are the names of the labels.
+    """
+
+    def __init__(
+        self,
+        path: Path,
         batch_size: int,
         *,
-        crop: Crop | None = None,
-        flip: float = 0.0,
+        crop: Crop = VALIDATION,
         views: int = 1,
         shuffle: Shuffle = True,
         seed: int = 0,
-        where: Where | None = None,
-        weights: Weights | None = None,
-        draws: int | None = None,
-        repeats: int = 1,
+        sampling: Sampling | None = None,
         drop_last: bool | None = None,
-        rank: int | None = None,
-        world_size: int | None = None,
-        on_error: Literal["raise", "replace"] = "raise",
-        error_budget: float = 0.001,
-        quarantine: str | os.PathLike[str] | None = None,
+        ranks: Ranks | None = None,
+        on_error: Replace | None = None,
         device: str | torch.device | None = None,
         normalize: Normalization | None = IMAGENET,
         dtype: torch.dtype = torch.float32,
@@ -90,31 +226,17 @@ class Loader(BatchLoader):
         Args:
             path: Folder of tar shards, ``.lmdb`` file, folder of images, or a :class:`Mix`.
             batch_size: Samples in a batch of this rank.
-            crop: ``RandomResizedCrop`` for training; None means ``CenterCrop(224, resize=256)``.
-            flip: Probability of a horizontal flip.
+            crop: Cut out of each image: ``RandomResizedCrop`` for training.
             views: Crops of each sample, for contrastive learning; see :class:`Batch`.
             shuffle: A new order in each epoch: True mixes all samples, ``"window"`` reads nearly
                 sequentially and mixes within windows; False keeps the order of the data set.
             seed: Keys order, crops and flips.
-            where: Only these samples: a function of the catalog's rows, booleans, or ids; see
-                :func:`fastdata.loaders.choice.chosen_ids`.
-            weights: Draw with replacement, by these weights: one for each chosen sample, or for
-                each class by its name.
-            draws: Samples in an epoch; None means as many as were chosen. Without weights, whole
-                rounds through all of them and a random rest.
-            repeats: Times that each sample comes in a row, each augmented differently.
+            sampling: Which samples an epoch draws, and how often; None draws every sample once.
             drop_last: Leave out an incomplete last global batch; None means when shuffling.
-            rank: This rank; None takes it from torch.distributed where that is initialised.
-            world_size: Number of ranks; None likewise.
-            on_error: By default a bad sample is an error; ``"replace"`` puts another one in its
-                place, and writes it down.
-            error_budget: Share of samples that may be replaced before that is an error.
-            quarantine: File that a line of JSON for each replaced sample is appended to; of
-                several ranks each adds its number to the name. None is ``quarantine.jsonl`` in the
-                working directory; where that cannot be written, a warning says so and
-                :attr:`quarantined` alone lists them.
+            ranks: This rank and the world size; None takes torch.distributed's.
+            on_error: Replace bad samples; None makes a bad sample an error.
             device: Where batches go, normalised. None leaves them in host memory as uint8.
-            normalize: Mean and standard deviation; None leaves uint8 pixels also on a device.
+            normalize: Mean and standard deviation; None leaves uint8 pixels on a device too.
             dtype: Floating-point type of normalised images.
             augment: ``augment(images, labels) -> (images, labels)``, called for each batch on the
                 device, in the thread and stream of ``next()``: over normalised floats, or over
@@ -124,8 +246,8 @@ class Loader(BatchLoader):
             mask: Field that holds a segmentation mask as an image of one channel; see
                 ``batch.masks``.
             transform: ``transform(image, seed)`` from (h, w, 3) uint8 to the same shape, over each
-                cropped image on the host; ``seed`` is of (seed, epoch, sample, view). An array that
-                it changes in place and returns is not copied.
+                cropped image on the host; ``seed`` depends on (seed, epoch, sample, view). An array
+                that it changes in place and returns is not copied.
             workers: Processes to run ``transform`` in; 0 runs it on ``threads`` threads. In
                 processes the generators of random, numpy and torch are seeded before each call.
             threads: Decoding threads; None leaves one or two cores to the trainer.
@@ -136,65 +258,28 @@ class Loader(BatchLoader):
         Raises:
             NotADatasetError: ``path`` holds no data set.
             CorruptError: It is damaged.
-            OptionError: An argument is out of range, the device is not there, ``quarantine`` cannot
+            OptionError: An argument is out of range, the device is not there, the quarantine cannot
                 be written, or there is no memory for the batches.
             ThreadError: The system allows no thread, or no further process.
         """
-        check_options(
-            flip=flip,
+        options = Options(
+            batch_size=batch_size,
+            crop=crop,
             views=views,
+            shuffle=shuffle,
+            seed=seed,
+            drop_last=drop_last,
             on_error=on_error,
+            device=device,
+            normalize=normalize,
             dtype=dtype,
+            augment=augment,
+            fields=fields,
+            mask=mask,
             transform=transform,
             workers=workers,
             threads=threads,
             prefetch=prefetch,
             max_pixels=max_pixels,
         )
-        source, epochs = drawn_from(
-            path,
-            where=where,
-            weights=weights,
-            draws=draws,
-            repeats=repeats,
-            shuffle=shuffle,
-            seed=seed,
-        )
-        crop = CenterCrop(224, resize=256) if crop is None else crop
-        whole = bool(shuffle) if drop_last is None else drop_last
-        ranks = rank_and_world_size(rank, world_size)
-        pipeline = wired(
-            source,
-            epochs,
-            crop,
-            flip=flip,
-            seed=seed,
-            views=views,
-            most=min(batch_size, len(epochs)),
-            device=usable_device("cpu" if device is None else device),
-            normalize=None if device is None else normalize,
-            dtype=dtype,
-            fields=fields,
-            mask=mask,
-            transform=transform,
-            workers=workers,
-            threads=threads or resources.decode_threads(),
-            prefetch=prefetch,
-            error_budget=error_budget,
-            quarantine=Quarantine(quarantine, rank=ranks[0], world_size=ranks[1])
-            if on_error == "replace"
-            else None,
-            max_pixels=max_pixels,
-        )
-        super().__init__(
-            source,
-            epochs,
-            BatchPlan(len(epochs), batch_size, whole, *ranks),
-            pipeline,
-            own_rank=rank is None,
-            crop=crop,
-            flip=flip,
-            views=views,
-            augment=augment,
-            release=pipeline.discard,
-        )
+        super().__init__(path, sampling, ranks, options, build_pipeline)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastdata.loaders.readers.open_source import open_source
+from fastdata.loaders.readers.packed import open_source
 from fastdata.plan.epochs import Epochs, Shuffle, Stratum
 
 _BATCH = 256
@@ -14,15 +14,15 @@ _NEAR = 256  # ids; a block of the window order
 
 
 class Mixing(NamedTuple):
-    """What batches of one order look like.
+    """Figures of one order's batches.
 
     Attributes:
         order: ``"full shuffle"``, ``"window"`` or ``"as packed"``.
         labels: Mean number of different labels in a batch.
         neighbours: Mean share of a batch's samples that have another one of the batch near them in
-            the data set, within 256 places; what is near may have been near in the source too.
+            the data set, within 256 places; such neighbours may come from one folder of the source.
         span: Share of the data set that 8,192 consecutive samples of the order come from, in blocks
-            of 256: what a disk has to read at a time.
+            of 256: the part that a disk has to read at a time.
     """
 
     order: str

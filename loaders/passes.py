@@ -1,21 +1,23 @@
-"""Passes over a data set, and where they stand."""
+"""Passes over a data set, and their position."""
 
 import os
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, TypeGuard
 
 import numpy as np
+import torch
 
 from fastdata.batch.batch import Batch
-from fastdata.device.transfer import Arrived
+from fastdata.batch.source import Source
+from fastdata.device.slots import Arrived
 from fastdata.errors import OptionError, StateError
 from fastdata.loaders import state
-from fastdata.loaders.pipeline import Planned
-from fastdata.plan.batch_plan import BatchPlan
-from fastdata.plan.epochs import Epochs
+from fastdata.loaders.options import Options
+from fastdata.loaders.pipeline import Pipeline, Planned
+from fastdata.plan.epochs import BatchPlan, Epochs
 from fastdata.system.threads import Owner
 
 # Samples: numpy takes hardly longer for so many at a time than for a small batch.
@@ -24,40 +26,11 @@ _END = 10.0  # seconds that a batch under way may hold up the interpreter's end
 _CLOSED = "this loader was closed; make a new one"
 
 
-class Stage(Protocol):
-    """What fills the batches of a plan in their order, some ahead of the one in use."""
-
-    stopped: bool
-    """Set by another thread that wants :meth:`receive` to end soon, by an error if need be."""
-
-    @property
-    def replaced(self) -> int:
-        """Bad samples replaced so far."""
-
-    @property
-    def quarantined(self) -> Sequence[Mapping[str, object]]:
-        """What is known of them."""
-
-    def next_is(self, epoch: int, start: int) -> bool:
-        """Whether the next batch was begun already and is the one at this place."""
-
-    def restart(self, plan: Iterator[Planned]) -> None:
-        """Drop what was begun, and go on with another plan, which never ends."""
-
-    def receive(self) -> tuple[Planned, Arrived]:
-        """Wait for the next batch, and begin those after it."""
-
-    def discard(self) -> None:
-        """Drop what was begun ahead of time."""
-
-    def close(self) -> None:
-        """End the threads."""
-
-
 class Passes(Owner):
     """One pass after the other over the epochs, each from where the last one or a state left off.
 
-    One thread at a time drives the stage. Others, and signal handlers, may end its pass meanwhile.
+    One thread at a time drives the pipeline. Others, and signal handlers, may end its pass
+    meanwhile.
 
     Attributes:
         next: Epoch and first position of the pass that begins next.
@@ -65,23 +38,24 @@ class Passes(Owner):
 
     def __init__(
         self,
+        source: Source,
         epochs: Epochs,
         plan: BatchPlan,
-        pipeline: Stage,
-        augmentation: Mapping[str, object],
-        finish: Callable[[Planned, Arrived], Batch],
+        pipeline: Pipeline[Any],
+        options: Options,
     ) -> None:
         """Stand at the beginning of epoch 0.
 
         Args:
-            epochs: What is drawn.
+            source: The data set.
+            epochs: Drawn from it.
             plan: How a whole epoch is cut into batches.
             pipeline: Fills them.
-            augmentation: What a state must agree on besides these, by field.
-            finish: Makes what is handed out.
+            options: The loader's.
         """
         super().__init__()
         self.next = (0, 0)
+        self._source = source
         self._epochs = epochs
         self._plan = plan
         self._pipeline = pipeline
@@ -93,21 +67,24 @@ class Passes(Owner):
             "seed": epochs.seed,
             "repeats": epochs.repeats,
             "drop_last": plan.drop_last,
-            **augmentation,
+            "crop": repr(options.crop),
+            "flip": options.crop.flip,
+            "views": options.views,
         }
-        self._finish = finish
-        self._at = (0, 0)  # epoch and position behind what was handed out
+        self._views = options.views
+        self._augment = options.augment
+        self._at = (0, 0)  # epoch and position after what was handed out
         self._number = 0
         self._closed = False
         self._ending = False
-        self._turn = threading.RLock()  # of who drives the stage; a signal may come in between
+        self._turn = threading.RLock()  # to drive the pipeline; a signal may come in between
 
     def when_gone(self, release: Callable[[], None]) -> None:
-        """Let something be called when there are no passes any more; it must not refer to them."""
+        """Call ``release`` once the passes are gone; it must not refer to them."""
         weakref.finalize(self, _release, os.getpid(), self._turn, release)
 
     def require_open(self) -> None:
-        """Refuse to go on without threads.
+        """Refuse to continue without threads.
 
         Raises:
             OptionError: They were ended, or are those of this child's parent.
@@ -127,7 +104,7 @@ class Passes(Owner):
         return state.compose(self._content, *self._at)
 
     def load_state_dict(self, given: Mapping[str, Any], override: Collection[str]) -> None:
-        """Go on from there; see :meth:`fastdata.Loader.load_state_dict`."""
+        """Resume there; see :meth:`fastdata.Loader.load_state_dict`."""
         self.require_here()
         epoch, samples = state.position(given, self._content, override)
         if samples > len(self._epochs):
@@ -172,7 +149,7 @@ class Passes(Owner):
                 self._at = (epoch, planned.end) if left else (epoch + 1, 0)
                 if not left and self.next == (epoch, 0):
                     self.next = (epoch + 1, 0)
-                yield made.pop()  # what the consumer lets go of is not kept here
+                yield made.pop()  # a batch that the consumer lets go of is not kept here
         finally:
             if number == self._number and left and not self._ending and self.is_here():
                 with self._turn:
@@ -185,7 +162,7 @@ class Passes(Owner):
             self._turn.acquire(timeout=_END)
 
     def _next(self, number: int, begin: tuple[int, int] | None) -> tuple[Planned, Batch]:
-        """The next batch of pass ``number``, which is to begin at an epoch and position."""
+        """The next batch of pass ``number``, which begins at an epoch and position."""
         self.require_open()
         if self._ending and threading.current_thread() is not threading.main_thread():
             # CPython before 3.14 would unwind this thread's stack within a call of torch's or of
@@ -200,15 +177,42 @@ class Passes(Owner):
                 planned, arrived = self._pipeline.receive()
                 return planned, self._finish(planned, arrived)
             except Exception as error:
-                if number != self._number:  # what a close takes away is missed in many ways
+                if number != self._number:  # a close takes things away that are missed in many ways
                     raise self._ended() from error
                 raise
 
+    def _finish(self, planned: Planned, arrived: Arrived) -> Batch:
+        """The batch, in the thread and stream of whoever asks for it.
+
+        Raises:
+            OptionError: ``augment`` does not return two tensors.
+        """
+        images, labels, valid, masks, fields = arrived
+        if self._augment is not None:
+            made: object = self._augment(images, labels)
+            if not _is_pair(made):
+                raise OptionError(
+                    f"augment must return (images, labels), two tensors, found {type(made)}"
+                )
+            images, labels = made
+        columns, crops = ({}, None) if fields is None else (fields.columns, fields.crops)
+        keys = self._source.keys
+        return Batch(images, labels, planned.ids, valid, keys, self._views, masks, columns, crops)
+
     def _ended(self) -> Exception:
-        """What is wrong with a pass that is not the current one."""
+        """The error of a pass that is not the current one."""
         if self._closed:
             return OptionError(_CLOSED)
         return RuntimeError("this pass ended: another was begun")
+
+
+def _is_pair(made: object) -> TypeGuard[tuple[torch.Tensor, torch.Tensor]]:
+    """Whether these are two tensors; torchvision may give a list."""
+    return (
+        isinstance(made, tuple | list)
+        and len(made) == 2
+        and all(isinstance(tensor, torch.Tensor) for tensor in made)
+    )
 
 
 def _release(process: int, turn: threading.RLock, release: Callable[[], None]) -> None:

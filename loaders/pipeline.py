@@ -1,22 +1,28 @@
 """Batches on their way: begun ahead of time, waited for, mended, sent to the device."""
 
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from fastdata.batch.decoder import BatchDecoder, Decoder, PendingBatch, Work
 from fastdata.batch.fields import FieldReader, Fields
-from fastdata.batch.fill import Filling, Fills, Work
-from fastdata.batch.source import Ids
-from fastdata.device.slots import Layout, Parts, Ring
-from fastdata.device.transfer import Arrived, InFlight, Transfer
+from fastdata.batch.source import Ids, Source
+from fastdata.batch.transform import TransformDecoder
+from fastdata.device.normalize import Normalize
+from fastdata.device.slots import Arrived, HostTransfer, Layout, Parts, Ring
+from fastdata.device.transfer import CudaStreams, Streams, Transfer
 from fastdata.errors import OptionError, StalledError
-from fastdata.loaders.replace import Replacer, Target
-from fastdata.plan.epochs import augmentation_keys
+from fastdata.loaders.options import Options
+from fastdata.loaders.replace import Quarantine, Replacer, Target
+from fastdata.plan.epochs import BatchPlan, Epochs, augmentation_keys
+from fastdata.system import resources
 
 _DEADLINE = 600.0  # seconds; far beyond any decode, so that only hanging storage meets it
 _LOOK = 0.2  # seconds between two looks at pending signals: Ctrl-C must end a wait
@@ -29,7 +35,7 @@ class Planned:
     Attributes:
         epoch: Its epoch.
         start: First position of the global batch in the epoch.
-        end: Position behind it.
+        end: Position after it.
         positions: (N,) positions of this rank's samples.
         ids: (N,) samples.
         copies: (N,) which copy of its sample each is.
@@ -44,65 +50,68 @@ class Planned:
     copies: npt.NDArray[np.int64]
     valid: npt.NDArray[np.bool_]
 
-
-@dataclass
-class _Begun:
-    planned: Planned
-    memory: torch.Tensor  # (size,) uint8, lent by the ring
-    parts: Parts  # of it
-    fill: Filling
-    fields: Fields | None
-    arriving: InFlight | None = None
+    def work(self, views: int) -> Work:
+        """The V * N images of the batch."""
+        numbers = np.repeat(np.arange(views, dtype=np.int64), len(self.ids))  # (views * N,)
+        ids = np.tile(self.ids, views)
+        copies = np.tile(self.copies, views) * views + numbers
+        return Work(self.epoch, ids, augmentation_keys(ids, copies))
 
 
-class Pipeline:
-    """Fills the batches of a plan in their order, some ahead of the one in use."""
+class Pending(Protocol):
+    """The work on a batch that is under way."""
 
-    def __init__(
-        self,
-        filler: Fills,
-        layout: Layout,
-        ring: Ring,
-        transfer: Transfer,
-        *,
-        reader: FieldReader | None,
-        prefetch: int,
-        replacer: Replacer | None,
-        where: str,
-    ) -> None:
-        """Take over what it drives.
+    def wait(self, seconds: float) -> bool:
+        """Wait until it is over; False if that takes longer."""
+
+
+class Begun(Protocol):
+    """A batch that a pipeline has begun."""
+
+    @property
+    def planned(self) -> Planned:
+        """The batch."""
+
+    @property
+    def pending(self) -> Pending:
+        """The work that must end before it can be delivered."""
+
+
+B = TypeVar("B", bound=Begun)
+
+
+class Pipeline(ABC, Generic[B]):
+    """Delivers the batches of a plan in their order, and begins some ahead of the one in use.
+
+    Attributes:
+        stopped: Set by another thread that wants :meth:`receive` to end soon, by an error if need
+            be.
+    """
+
+    def __init__(self, views: int, prefetch: int, where: str) -> None:
+        """Begin nothing yet.
 
         Args:
-            filler: Decodes.
-            layout: Of a batch in a buffer.
-            ring: Buffers.
-            transfer: To the device, for at least ``prefetch + 1`` batches at a time.
-            reader: Reads fields and masks, where these are wanted.
+            views: Views of each sample.
             prefetch: Batches begun ahead of the one in use.
-            replacer: Mends batches; without it a bad sample is an error.
             where: The data set, for errors.
         """
-        self._filler = filler
-        self._layout = layout
-        self._ring = ring
-        self._transfer = transfer
-        self._reader = reader
+        self.stopped = False
+        self._views = views
         self._prefetch = prefetch
-        self._replacer = replacer
         self._where = where
         self._plan: Iterator[Planned] = iter(())
-        self._begun: deque[_Begun] = deque()
-        self.stopped = False
+        self._begun: deque[B] = deque()
 
     @property
     def replaced(self) -> int:
         """Bad samples replaced so far."""
-        return 0 if self._replacer is None else self._replacer.replaced
+        return 0
 
     @property
     def quarantined(self) -> Sequence[Mapping[str, object]]:
-        """What is known of them."""
-        return () if self._replacer is None else tuple(self._replacer.quarantine.entries)
+        """An entry for each of them."""
+        return ()
 
     def next_is(self, epoch: int, start: int) -> bool:
         """Whether the next batch was begun already and is the one at this place."""
@@ -112,18 +121,14 @@ class Pipeline:
         return (planned.epoch, planned.start) == (epoch, start)
 
     def restart(self, plan: Iterator[Planned]) -> None:
-        """Drop what was begun, and go on with another plan, which never ends."""
+        """Drop the batches begun ahead, and continue with another plan, which never ends."""
         self.discard()
         self._plan = plan
-
-    def ready(self) -> bool:
-        """Whether :meth:`receive` would not wait."""
-        return bool(self._begun) and self._begun[0].fill.wait(0)
 
     def receive(self) -> tuple[Planned, Arrived]:
         """Wait for the next batch, and begin those after it.
 
-        After an error :meth:`discard` what was begun.
+        After an error call :meth:`discard`.
 
         Raises:
             StalledError: It does not arrive.
@@ -131,55 +136,36 @@ class Pipeline:
             FastdataError: A sample is bad.
         """
         while len(self._begun) <= self._prefetch:
-            self._begin(next(self._plan))
+            planned = next(self._plan)
+            self._begun.append(self._begin(planned, planned.work(self._views)))
         batch = self._begun[0]
-        self._wait(batch.fill)
-        self._mend(batch)
-        arriving = self._send(batch)
-        self._begun.popleft()
-        arrived = self._transfer.receive(arriving)
-        for ahead in self._begun:  # what is ready is copied while this batch is used
-            if not ahead.fill.wait(0) or ahead.fill.failures():
-                break
-            if ahead.arriving is None and not self._transfer.ready():
-                break  # the device is behind; a later call begins this copy
-            self._send(ahead)
-        return batch.planned, arrived._replace(fields=batch.fields)
+        self._wait(batch.pending)
+        return batch.planned, self._deliver(batch)
 
+    @abstractmethod
     def discard(self) -> None:
-        """Drop what was begun ahead of time; threads skip what is left of it."""
-        for batch in self._begun:
-            batch.fill.cancel()
-            if batch.arriving is not None:
-                self._transfer.drop(batch.arriving)
-        self._begun.clear()
+        """Drop the batches begun ahead."""
 
+    def release(self) -> None:
+        """Drop it without waiting, at the interpreter's end too."""
+        self.discard()
+
+    @abstractmethod
     def close(self) -> None:
         """End the threads."""
-        self.discard()
-        self._filler.close()
-        if self._reader is not None:
-            self._reader.close()
-        self._transfer.close()
 
-    def _begin(self, planned: Planned) -> None:
-        count, views = len(planned.ids), self._layout.views
-        memory = torch.from_numpy(self._ring.lend())[: self._layout.size(count)]
-        parts = self._layout.split(memory, count)
-        numbers = np.repeat(np.arange(views, dtype=np.int64), count)  # (views * N,)
-        ids = np.tile(planned.ids, views)
-        copies = np.tile(planned.copies, views) * views + numbers
-        work = Work(planned.epoch, ids, augmentation_keys(ids, copies))
-        fill, fields = self._filler.submit(work, parts.pixels.numpy()), None
-        if self._reader is not None:
-            fields = self._reader.submit(work, count, _array(parts.masks))
-            fill.add(fields)
-        self._begun.append(_Begun(planned, memory, parts, fill, fields))
+    @abstractmethod
+    def _begin(self, planned: Planned, work: Work) -> B:
+        """Begin a batch; returns at once."""
 
-    def _wait(self, fill: Filling) -> None:
-        """Wait for a batch, but not for ever."""
+    @abstractmethod
+    def _deliver(self, batch: B) -> Arrived:
+        """Take the first batch, whose work is over, out of those begun."""
+
+    def _wait(self, pending: Pending) -> None:
+        """Wait for a batch, with a deadline."""
         end = time.monotonic() + _DEADLINE
-        while not fill.wait(_LOOK):
+        while not pending.wait(_LOOK):
             if self.stopped:
                 raise OptionError("the loader was closed")
             if time.monotonic() > end:
@@ -187,31 +173,223 @@ class Pipeline:
                     f"{self._where}: no batch for {_DEADLINE:.0f} s; does the storage answer?"
                 )
 
-    def _mend(self, batch: _Begun) -> None:
-        """Replace bad samples where that is wanted; else raise the first one's error."""
-        failures = batch.fill.failures()
+
+@dataclass
+class _Decoding:
+    planned: Planned
+    memory: torch.Tensor  # (size,) uint8, lent by the ring
+    parts: Parts  # of it
+    pending: PendingBatch
+    fields: Fields | None
+    sent: Any = None  # the transfer's handle, once it was sent
+
+
+class DecodingPipeline(Pipeline[_Decoding]):
+    """The pipeline of :class:`fastdata.Loader`: our decoder, copies beside the training step."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        ring: Ring,
+        decoder: Decoder,
+        transfer: Transfer | HostTransfer,
+        reader: FieldReader | None,
+        replacer: Replacer | None,
+        *,
+        prefetch: int,
+        where: str,
+    ) -> None:
+        """Take over the stages that it drives.
+
+        Args:
+            layout: Of a batch in a buffer.
+            ring: Buffers.
+            decoder: Fills them.
+            transfer: To the device, for at least ``prefetch + 1`` batches at a time.
+            reader: Reads fields and masks, where these are wanted.
+            replacer: Mends batches; without it a bad sample is an error.
+            prefetch: Batches begun ahead of the one in use.
+            where: The data set, for errors.
+        """
+        super().__init__(layout.views, prefetch, where)
+        self._layout = layout
+        self._ring = ring
+        self._decoder = decoder
+        self._transfer: Any = transfer  # what start() gives is the transfer's own affair
+        self._reader = reader
+        self._replacer = replacer
+
+    @property
+    def replaced(self) -> int:
+        """Bad samples replaced so far."""
+        return 0 if self._replacer is None else self._replacer.replaced
+
+    @property
+    def quarantined(self) -> Sequence[Mapping[str, object]]:
+        """An entry for each of them."""
+        return () if self._replacer is None else tuple(self._replacer.quarantine.entries)
+
+    def discard(self) -> None:
+        """Drop the batches begun ahead; threads skip the rest of their samples."""
+        for batch in self._begun:
+            batch.pending.cancel()
+            if batch.sent is not None:
+                self._transfer.drop(batch.sent)
+        self._begun.clear()
+
+    def close(self) -> None:
+        """End the threads."""
+        self.discard()
+        self._decoder.close()
+        if self._reader is not None:
+            self._reader.close()
+        self._transfer.close()
+
+    def _begin(self, planned: Planned, work: Work) -> _Decoding:
+        count = len(planned.ids)
+        memory = torch.from_numpy(self._ring.lend())[: self._layout.size(count)]
+        parts = self._layout.split(memory, count)
+        pending, fields = self._decoder.submit(work, parts.pixels.numpy()), None
+        if self._reader is not None:
+            fields = self._reader.submit(work, count, _array(parts.masks))
+            pending.add(fields)
+        return _Decoding(planned, memory, parts, pending, fields)
+
+    def _deliver(self, batch: _Decoding) -> Arrived:
+        self._mend(batch)
+        self._send(batch)
+        self._begun.popleft()
+        arrived: Arrived = self._transfer.receive(batch.sent)
+        for ahead in self._begun:  # those that are ready are copied while this batch is used
+            if not ahead.pending.wait(0) or ahead.pending.failures():
+                break
+            if ahead.sent is None and not self._transfer.ready():
+                break  # the device is behind; a later call begins this copy
+            self._send(ahead)
+        return arrived._replace(fields=batch.fields)
+
+    def _mend(self, batch: _Decoding) -> None:
+        """Replace bad samples if there is a replacer; else raise the first one's error."""
+        failures = batch.pending.failures()
         if self._replacer is not None:
             planned, parts = batch.planned, batch.parts
+            masks = _array(parts.masks)
             target = Target(
-                batch.fill,
-                batch.fields,
-                parts.pixels.numpy(),
-                _array(parts.masks),
-                self._layout.views,
+                batch.pending, batch.fields, parts.pixels.numpy(), masks, self._layout.views
             )
             self._replacer.mend(planned.epoch, planned.positions, planned.ids, target)
         elif failures:  # of several the first, which does not depend on timing
             raise failures[min(failures)]
 
-    def _send(self, batch: _Begun) -> InFlight:
+    def _send(self, batch: _Decoding) -> None:
         """Begin to copy a filled batch to the device, if that was not done before."""
-        if batch.arriving is None:
+        if batch.sent is None:
             planned, parts = batch.planned, batch.parts
             count = len(planned.ids)
-            parts.labels.numpy()[:] = batch.fill.labels[:count]
+            parts.labels.numpy()[:] = batch.pending.labels[:count]
             parts.valid.numpy()[:] = planned.valid
-            batch.arriving = self._transfer.start(batch.memory, count)
-        return batch.arriving
+            batch.sent = self._transfer.start(batch.memory, count)
+
+
+def build_pipeline(
+    source: Source, epochs: Epochs, plan: BatchPlan, options: Options
+) -> DecodingPipeline:
+    """Decoder, buffers and the way to the device; nothing is read or allocated yet.
+
+    Raises:
+        OptionError: There is no memory for the batches, or the quarantine cannot be written.
+        ThreadError: The system allows no thread, or no further process.
+    """
+    o, most = options, plan.largest
+    check_memory(options, most)
+    layout = Layout(o.crop.shape, o.views, o.mask is not None)
+    threads, ahead, keep_going = o.decoding_threads, o.prefetch + 1, o.on_error is not None
+    reader = None
+    if o.fields or o.mask is not None:
+        reader = FieldReader(
+            source,
+            o.crop,
+            seed=o.seed,
+            names=o.fields,
+            mask=o.mask,
+            threads=threads,
+            max_pixels=o.max_pixels,
+        )
+    decoder: Decoder = BatchDecoder(
+        source,
+        o.crop,
+        seed=o.seed,
+        threads=threads,
+        ahead=ahead,
+        keep_going=keep_going,
+        max_pixels=o.max_pixels,
+    )
+    if o.transform is not None:
+        decoder = TransformDecoder(
+            decoder,
+            source,
+            o.transform,
+            room=(ahead, o.views * most, *o.crop.shape, 3),
+            seed=o.seed,
+            threads=threads,
+            workers=o.workers,
+            keep_going=keep_going,
+        )
+    replacer = None
+    if o.on_error is not None:
+        quarantine = Quarantine(o.on_error.quarantine, rank=plan.rank, world_size=plan.world_size)
+        budget = o.on_error.budget
+        replacer = Replacer(source, epochs, decoder, reader, budget, quarantine)
+    finish = None
+    if o.statistics is not None:
+        finish = Normalize(o.statistics, dtype=o.dtype, device=o.target)
+    streams = _streams_to(o.target)
+    transfer = (
+        HostTransfer(layout, finish)
+        if streams is None
+        else Transfer(streams, layout, most=most, slots=o.prefetch + 1, finish=finish)
+    )
+    ring = Ring(layout.size(most), spare=o.prefetch + 2, pinned=transfer.pinned)
+    return DecodingPipeline(
+        layout,
+        ring,
+        decoder,
+        transfer,
+        reader,
+        replacer,
+        prefetch=o.prefetch,
+        where=str(source.path),
+    )
+
+
+def check_memory(options: Options, most: int) -> None:
+    """Refuse batches for which there is no memory, before the system ends the process for them.
+
+    Args:
+        options: The loader's.
+        most: Samples in the largest batch.
+
+    Raises:
+        OptionError: There is not enough.
+    """
+    layout = Layout(options.crop.shape, options.views, options.mask is not None)
+    height, width = layout.shape
+    values = 3 * height * width * layout.views * most
+    floats = options.statistics is not None and options.target.type == "cpu"
+    # normalised images are in host memory too, and pixels in memory that processes share
+    size = layout.size(most) + values * (floats * options.dtype.itemsize + (options.workers > 0))
+    batches = options.prefetch + 2
+    there = resources.available_memory()
+    if there is not None and size * batches > there:
+        raise OptionError(
+            f"{batches} batches of {most} samples take {size * batches:,} bytes, {there:,} are "
+            "free; choose a smaller batch_size, crop or prefetch"
+        )
+
+
+def _streams_to(device: torch.device) -> Streams | None:
+    """The way to a device; None for host memory."""
+    return CudaStreams(device) if device.type == "cuda" else None
 
 
 def _array(tensor: torch.Tensor | None) -> npt.NDArray[np.uint8] | None:

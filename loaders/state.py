@@ -1,4 +1,4 @@
-"""Where a loader stands, as a small JSON object that another process can go on from."""
+"""The state of a loader: a small JSON object that another process can resume from."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -7,14 +7,14 @@ from fastdata.errors import StateError
 
 VERSION = 1
 
-_AT = ("version", "epoch", "samples")  # where it stands; the other fields are what it loads
+_AT = ("version", "epoch", "samples")  # its position; the other fields say what it loads
 
 
 def compose(content: Mapping[str, object], epoch: int, samples: int) -> dict[str, Any]:
     """The state.
 
     Args:
-        content: What decides which samples come, and how: by field.
+        content: The options that decide which samples come, and how, by field.
         epoch: The epoch under way.
         samples: Samples of it that were handed out, on all ranks together.
     """
@@ -28,7 +28,7 @@ def position(
 
     Args:
         state: As :func:`compose` gave it, perhaps by way of JSON.
-        content: What the loader that is to go on loads.
+        content: The same of the loader that resumes.
         override: Fields that may differ.
 
     Raises:

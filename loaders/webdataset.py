@@ -12,46 +12,45 @@ import numpy as np
 from torch.utils.data import get_worker_info
 
 from fastdata.batch.decode import decode_crop
-from fastdata.errors import DecodeError, OptionError, SourceError
+from fastdata.errors import DecodeError, SourceError
 from fastdata.images.limits import MAX_PIXELS, MOST_PIXELS
 from fastdata.images.probe import probe
-from fastdata.loaders.ranks import rank_and_world_size
+from fastdata.loaders.options import Ranks
 from fastdata.plan import rng
 from fastdata.plan.crop import Crop
 from fastdata.system.threads import check_count
 
-__all__ = ["Decoder", "decoder"]
+__all__ = ["DecodeStage", "decoder"]
 
 _IMAGES = frozenset({"jpg", "jpeg", "jpe", "jfif", "png", "webp", "bmp", "gif", "tif", "tiff"})
 
 
-class Decoder:
+class DecodeStage:
     """A stage for ``.map`` that puts decoded crops in the place of encoded images.
 
-        crop = fd.RandomResizedCrop(224)
+        crop = fd.RandomResizedCrop(224, flip=0.5)
         data = webdataset.WebDataset(urls, shardshuffle=100).shuffle(1000)
-        data = data.map(fd.webdataset.decoder(crop=crop, flip=0.5))
+        data = data.map(fd.webdataset.decoder(crop=crop))
         data = data.decode(partial=True).to_tuple("jpg", "cls").batched(64)
         for images, labels in webdataset.WebLoader(data, batch_size=None, num_workers=8): ...
 
-    It takes the place of ``.decode("rgb8")`` and of the random-resized crop and flip behind it:
-    images become (H, W, 3) uint8 arrays, of which only what the crop needs was decoded. A batch of
-    them is (N, H, W, 3), and ``images.permute(0, 3, 1, 2)`` is channels_last without a copy.
-    ``.decode(partial=True)`` behind it decodes the other fields and leaves the images as they are.
+    It replaces ``.decode("rgb8")`` and the random-resized crop and flip after it: images become
+    (H, W, 3) uint8 arrays, of which only the part that the crop needs was decoded. A batch of them
+    is (N, H, W, 3), and ``images.permute(0, 3, 1, 2)`` is channels_last without a copy.
+    ``.decode(partial=True)`` after it decodes the other fields and leaves the images as they are.
 
     **Random numbers** are keyed by (seed, rank, worker, number of images that this worker decoded
     before), so each worker and epoch has its own. A worker of a DataLoader is known by the seed
-    that torch gives it, which it draws anew whenever it starts workers: after
-    ``torch.manual_seed`` the same pipeline cuts the same crops again. Without workers ``seed``
-    alone decides; give another one when a run goes on. A pipeline has no epochs or sample ids that
-    crops could be keyed by, as :class:`fastdata.Loader` does.
+    that torch draws whenever it starts workers: after ``torch.manual_seed`` the same pipeline cuts
+    the same crops again. Without workers ``seed`` alone decides; change it when a run is resumed. A
+    pipeline has no epochs or sample ids that crops could be keyed by, as
+    :class:`fastdata.Loader` does.
     """
 
     def __init__(
         self,
         crop: Crop,
         *,
-        flip: float = 0.0,
         seed: int = 0,
         field: str | None = None,
         max_pixels: int = MAX_PIXELS,
@@ -59,22 +58,18 @@ class Decoder:
         """Make the stage; it can be pickled, and is then as new.
 
         Args:
-            crop: What is cut out, for example ``fd.RandomResizedCrop(224)``.
-            flip: Probability of a horizontal flip.
+            crop: Cut out of each image, for example ``fd.RandomResizedCrop(224)``.
             seed: Keys the random numbers.
             field: Name of the image's field; None means the one that is called ``jpg``, ``png`` or
                 another image extension.
             max_pixels: Largest image to decode; a larger one is a DecodeError.
 
         Raises:
-            OptionError: ``flip`` is no probability, or ``max_pixels`` out of range.
+            OptionError: ``max_pixels`` is out of range.
         """
-        if not 0 <= flip <= 1:
-            raise OptionError(f"flip is a probability from 0 to 1, found {flip}")
         check_count("max_pixels", max_pixels, MOST_PIXELS)
         self._max_pixels = max_pixels
         self._crop = crop
-        self._flip = flip
         self._seed = seed
         self._field = field
         self._rank: int | None = None
@@ -96,7 +91,7 @@ class Decoder:
         data = sample.get(field)
         if not isinstance(data, bytes):
             raise SourceError(
-                f"{_name(sample)}: field {field!r} is to hold an encoded image, found "
+                f"{_name(sample)}: field {field!r} must hold an encoded image, found "
                 f"{type(data).__name__}; put this stage before .decode()"
             )
         out = np.empty((*self._crop.shape, 3), np.uint8)
@@ -104,7 +99,7 @@ class Decoder:
             info = probe(data, self._max_pixels)
             size = np.array([[info.width, info.height]], np.int64)
             key, number = self._next()
-            plan = self._crop.plan(size, number, seed=key, epoch=0, flip=self._flip)
+            plan = self._crop.plan(size, number, seed=key, epoch=0)
             decode_crop(data, plan, 0, out, max_pixels=self._max_pixels)
         except DecodeError as error:
             raise DecodeError(f"{_name(sample)}: {error}") from error
@@ -129,7 +124,7 @@ class Decoder:
         if self._rank is not None:
             return self._rank
         rank = os.environ.get("RANK", "")
-        return int(rank) if rank.isdigit() else rank_and_world_size(None, None)[0]
+        return int(rank) if rank.isdigit() else Ranks.current().rank
 
     def _image_field(self, sample: Mapping[str, Any]) -> str:
         """The only field that is called by an image extension."""
@@ -137,13 +132,13 @@ class Decoder:
         if len(found) != 1:
             names = sorted(name for name in sample if not name.startswith("__"))
             raise SourceError(
-                f"{_name(sample)}: one field is to be called jpg, png or the like, found "
-                f"{len(found)} among {names}; name the image's with field="
+                f"{_name(sample)}: exactly one field must be called jpg, png or the like, found "
+                f"{len(found)} among {names}; name it with field="
             )
         return found[0]
 
 
-decoder = Decoder  # spelt as webdataset spells its own
+decoder = DecodeStage  # spelt as webdataset spells its own
 
 
 def _name(sample: Mapping[str, Any]) -> str:

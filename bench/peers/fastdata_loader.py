@@ -26,8 +26,7 @@ def epochs(job: Job) -> "Iterator[Iterator[Tensor]]":
     loader = kinds.get(job.name, fd.Loader)(
         _path(job),
         job.batch,
-        crop=fd.RandomResizedCrop(job.size),
-        flip=0.5,
+        crop=fd.RandomResizedCrop(job.size, flip=0.5),
         threads=job.threads,
     )
     while True:

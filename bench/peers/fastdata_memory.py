@@ -48,10 +48,10 @@ def _epoch(
     shape = (job.batch, job.size, job.size, 3)
     outs = [np.empty(shape, np.uint8) for _ in range(_AHEAD + 1)]
     begun: deque[tuple[Any, npt.NDArray[np.uint8]]] = deque()
-    crop = RandomResizedCrop(job.size)
+    crop = RandomResizedCrop(job.size, flip=0.5)
     for number, batch in enumerate(batches):
         ids = np.arange(number * job.batch, (number + 1) * job.batch)
-        plan = crop.plan(sizes[ids], ids, seed=0, epoch=epoch, flip=0.5)
+        plan = crop.plan(sizes[ids], ids, seed=0, epoch=epoch)
         out = outs[number % len(outs)]
         begun.append((decoder.start(batch, plan, out), out))
         if len(begun) > _AHEAD:

@@ -12,12 +12,12 @@ from itertools import accumulate
 from pathlib import Path
 from typing import BinaryIO, Self, TypeVar
 
+from fastdata.converters.check.samples import read_tar, survey
 from fastdata.converters.check.verify import verify_folder
 from fastdata.converters.journal import encode_report
 from fastdata.converters.problems import Progress
 from fastdata.converters.sources.listing import Skipped, count_reasons
 from fastdata.converters.tar.packed_folder import has_catalog, has_manifest, is_dataset
-from fastdata.converters.tar.samples import read_tar, survey
 from fastdata.converters.tar.webdataset import CLASSES
 from fastdata.dataset.catalog.builder import CatalogBuilder
 from fastdata.dataset.manifest import (
@@ -257,7 +257,7 @@ class _Indexer:
             for row in indexed.rows:
                 classes.add(row.key, row.label)
                 try:
-                    catalog.append(shard=number, **row._asdict())
+                    catalog.append(row._replace(shard=number))
                 except ValueError as error:
                     raise ShardError(f"{self._paths[number]}: {error}") from None
             self._files.write_index(self._paths[number].with_suffix(".idx").name, indexed.lines)

@@ -47,13 +47,14 @@ void register_jpeg(nb::module_ &m) {
     m.def("libjpeg_turbo_version", &libjpeg_turbo_version,
           "Return the version of the linked libjpeg-turbo, for example '3.1.0'.");
     m.def("probe_jpeg", &probe_jpeg, "data"_a.noconvert(), "limits"_a,
-          nb::sig("def probe_jpeg(data: bytes | memoryview, limits: tuple[int, int, int]) "
-                  "-> tuple[int, int, int, str, bool, bool, int, int]"),
+          nb::sig("def probe_jpeg(data: bytes | memoryview, "
+                  "limits: fastdata.images.limits.JpegLimits) -> "
+                  "tuple[int, int, int, str, bool, bool, int, int]"),
           "Return the fields of JpegHeader in jpeg_header.py, in its order; raise DecodeError.");
     m.def("transcode_jpeg", &transcode_jpeg, "data"_a.noconvert(), "run_pixels"_a, "limits"_a,
           "damaged"_a = false,
           nb::sig("def transcode_jpeg(data: bytes | memoryview, run_pixels: int, "
-                  "limits: tuple[int, int, int], damaged: bool = False) "
+                  "limits: fastdata.images.limits.JpegLimits, damaged: bool = False) "
                   "-> tuple[bytes | None, str, bool, bool]"),
           "Re-encode a JPEG with restart runs. Return it, or None and why it is kept as it is; "
           "whether libjpeg warns about it without harm; and whether bytes are left over in its "

@@ -74,22 +74,18 @@ class LoadHandle : public JobHandle {
 
 std::shared_ptr<JobHandle> fill(PoolHandle &pool, std::shared_ptr<ByteSource> source,
                                 const Column<uint32_t> &crcs, const Column<int64_t> &places,
-                                const Table<int64_t, 2> &sizes, const Table<int64_t, 4> &regions,
-                                const Table<int64_t, 2> &scaled, const Table<int64_t, 2> &cut,
-                                const Column<bool> &flip, const Pixels &out, bool keep_going) {
-    const CropTables tables{regions, scaled, cut, flip, out};
-    const size_t rows = out.shape(0);
+                                const CropTables &plan, const Pixels &out, bool keep_going) {
+    const size_t rows = out.shape(0), height = out.shape(1), width = out.shape(2);
     require(source->rows() >= rows, "the source must have a row for each place of the batch");
     require(crcs.size() == 0 || crcs.size() == rows, "crcs must be empty or one for each place");
-    require(sizes.shape(0) == rows && tables.have(rows),
-            "the crop plan must have a row for each place of the batch");
+    require(plan.rows() == rows, "the crop plan must have a row for each place of the batch");
     std::vector<CropItem> items;
     items.reserve(places.size());
     for (size_t i = 0; i < places.size(); ++i) {
         const auto row = static_cast<size_t>(places.data()[i]);
         require(row < rows, "places must lie within the batch");
-        items.push_back(tables.item(row));
-        items.back().image = {sizes.data()[2 * row], sizes.data()[2 * row + 1]};
+        uint8_t *image = out.data() + row * height * width * 3;
+        items.push_back(plan.item(row, image, width, height));
     }
     auto job = std::make_shared<FillJob>(std::move(source), copy(crcs), std::move(items),
                                          keep_going);
@@ -148,10 +144,10 @@ void register_pool(nb::module_ &m) {
              "memory"_a, "libjpeg"_a = false)
         .def_prop_ro("threads", &PoolHandle::threads,
                      "Threads that the system started, perhaps fewer than asked for.")
-        .def("fill", &fill, "source"_a, "crcs"_a, "places"_a, "sizes"_a, "regions"_a, "scaled"_a,
-             "cut"_a, "flip"_a, "out"_a.noconvert(), "keep_going"_a,
+        .def("fill", &fill, "source"_a, "crcs"_a, "places"_a, "plan"_a, "out"_a.noconvert(),
+             "keep_going"_a,
              "Decode the crops at `places` of a batch into `out`, which the job keeps alive and "
-             "nobody else may touch until it is done; `sizes` are those of the whole images.")
+             "nobody else may touch until it is done.")
         .def("load", &load, "source"_a, "keep_going"_a, "Read samples into memory and probe them.");
 }
 

@@ -1,8 +1,8 @@
 """Encoded images to pixels, wherever that is done at load: whole ones, and crops.
 
-Every image is probed first. Its bytes say what it is, whatever a name or a catalog says, and
-whether it keeps the limits; formats that the probe does not know are refused. The native core does
-JPEGs, and of these only what a crop needs; where it is missing, and for other formats, OpenCV does.
+Every image is probed first: its bytes, not a name or a catalog, decide its format, and whether it
+keeps the limits; unknown formats are refused. The native core decodes JPEGs, and of these only the
+part that a crop needs; other formats, and everything where the core is missing, go to OpenCV.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ from fastdata.images.probe import ImageInfo, decoding_bytes, probe
 from fastdata.plan.crop import CropPlan
 from fastdata.system.resources import BUDGET, never
 
-_CORE_MOST_SIDE = 65535  # that the core resizes: a JPEG's longest
+_CORE_MOST_SIDE = 65535  # longest side that the core resizes: a JPEG's longest
 
 
 def decode(data: bytes, *, max_pixels: int = MAX_PIXELS) -> Image:
@@ -58,7 +58,7 @@ def decode_crop(
     max_pixels: int = MAX_PIXELS,
     stopped: Callable[[], bool] = never,
 ) -> None:
-    """Decode one image, crop, resize and flip it into its place in a batch.
+    """Decode one image; crop, resize and flip it into its place in a batch.
 
     Args:
         data: An encoded image.
@@ -66,11 +66,11 @@ def decode_crop(
         row: Which of them to apply.
         out: (h, w, 3) uint8, C-contiguous; every pixel is written.
         max_pixels: Refuse a larger image.
-        stopped: Whether it is not wanted any more, while it waits for memory.
+        stopped: Asked while it waits for memory: whether nobody wants the image any more.
 
     Raises:
         DecodeError: As :func:`decode`; or the plan is for an image of another size.
-        StoppedError: It is not wanted any more.
+        StoppedError: ``stopped`` said so.
     """
     info = probe(data, max_pixels)
     width, height = plan.size[row].tolist()
@@ -80,6 +80,35 @@ def decode_crop(
             _crop_jpeg(data, plan, row, out, max_pixels)
         else:
             _crop_pixels(_pixels(data, info), plan, row, out)
+
+
+def cut_runs(
+    data: bytes, x: int, y: int, width: int, height: int, *, max_pixels: int = MAX_PIXELS
+) -> tuple[bytes, int, int]:
+    """Cut a smaller JPEG out of one with restart runs; the pixels of a region stay bit-exact.
+
+    Args:
+        data: A JPEG.
+        x: First column of the region, in pixels.
+        y: First row.
+        width: Columns.
+        height: Rows.
+        max_pixels: Refuse a larger image.
+
+    Returns:
+        The JPEG of the runs that the region needs, and the column and row of the image that its
+        first pixel is. Without runs to leave out, and without the native core, the data as they are
+        and zeros.
+
+    Raises:
+        DecodeError: The bytes are no JPEG, or the region reaches out of the image.
+    """
+    core = native.load()
+    if core is None:
+        return data, 0, 0
+    limits = JpegLimits(max_pixels)
+    small, left, top = core.cut_jpeg(data, x, y, x + width, y + height, limits)
+    return (data if small is None else small), left, top
 
 
 def check_size(info: ImageInfo, width: int, height: int) -> None:
@@ -113,6 +142,7 @@ def memory_for(info: ImageInfo, data: bytes, stopped: Callable[[], bool] = never
 def _pixels(data: bytes, info: ImageInfo) -> Image:
     image = decode_by_opencv(data)
     height, width = image.shape[:2]
+    # memory was leased, and the crop planned, for the size in the header
     if (width, height) != (info.width, info.height):
         raise DecodeError(
             f"its header says {info.width}x{info.height} pixels, found {width}x{height}"
@@ -123,19 +153,16 @@ def _pixels(data: bytes, info: ImageInfo) -> Image:
 def _crop_jpeg(data: bytes, plan: CropPlan, row: int, out: Image, max_pixels: int) -> None:
     core = native.load()
     assert core is not None
-    one = slice(row, row + 1)
-    parts = plan.source[one], plan.scaled[one], plan.cut[one], plan.flip[one]
-    core.decode_crop(data, *parts, out[None], JpegLimits(max_pixels))
+    core.decode_crop(data, plan, row, out, JpegLimits(max_pixels))
 
 
 def _crop_pixels(image: Image, plan: CropPlan, row: int, out: Image) -> None:
     """Cut, resize and flip decoded pixels; the core's resize is the same as for JPEGs."""
     x, y, width, height = plan.source[row].tolist()
+    # the core first: a data set with JPEGs and PNGs should have one resize filter
     core = native.load()
     if core is not None and max(width, height) <= _CORE_MOST_SIDE:
-        one = slice(row, row + 1)
-        parts = plan.source[one], plan.scaled[one], plan.cut[one], plan.flip[one]
-        core.resize_crop(np.ascontiguousarray(image), *parts, out[None])
+        core.resize_crop(np.ascontiguousarray(image), plan, row, out)
         return
     region = image[y : y + height, x : x + width]
     (scaled_width, scaled_height), (left, top) = plan.scaled[row].tolist(), plan.cut[row].tolist()

@@ -1,11 +1,10 @@
-"""What else belongs to a batch, read beside its images: fields as bytes, and masks cut alike."""
+"""Fields of a batch's samples as bytes, and masks cut as their images are."""
 
 from collections.abc import Collection
 
 import numpy as np
 
-from fastdata.batch.fill import Work
-from fastdata.batch.native import Failures
+from fastdata.batch.decoder import Failures, Work
 from fastdata.batch.source import Source
 from fastdata.batch.targets import Mask, crop_mask, decode_mask
 from fastdata.errors import DecodeError, OptionError
@@ -13,7 +12,7 @@ from fastdata.images.limits import MAX_PIXELS
 from fastdata.plan.crop import Crop, CropPlan
 from fastdata.system.threads import Task, Threads, ended
 
-_AT_ONCE = 4  # parts that a batch is read in
+_AT_ONCE = 4  # tasks that a batch is read in
 
 
 class FieldReader:
@@ -24,7 +23,6 @@ class FieldReader:
         source: Source,
         crop: Crop,
         *,
-        flip: float,
         seed: int,
         names: Collection[str],
         mask: str | None,
@@ -35,12 +33,11 @@ class FieldReader:
 
         Args:
             source: Where fields are read.
-            crop: What is cut out of each image, and so of its mask.
-            flip: Probability of a horizontal flip.
+            crop: Cut out of each image, and of its mask.
             seed: Keys the crops.
             names: Fields to hand out as bytes.
             mask: Field that holds a mask as an image, or None.
-            threads: Threads.
+            threads: Reading threads.
             max_pixels: Refuse larger masks.
 
         Raises:
@@ -51,11 +48,10 @@ class FieldReader:
             has = ", ".join(source.field_names) or "none"
             raise OptionError(
                 f"{source.path} has no field {', '.join(sorted(missing))}; it has {has}; "
-                "fastdata pack --fields takes files of the same stem along"
+                "fastdata pack --fields packs files of the same stem as fields"
             )
         self._source = source
         self._crop = crop
-        self._flip = flip
         self._seed = seed
         self._names = names
         self._mask = mask
@@ -67,18 +63,19 @@ class FieldReader:
         """Begin to read the fields of a batch; returns at once.
 
         Args:
-            work: What belongs into it, V views of N samples.
+            work: V views of N samples.
             count: N; fields are those of the first view.
             masks: (V * N, h, w), or None without masks.
         """
         rows = self._source.rows(work.ids)
         sizes = np.stack([rows["width"], rows["height"]], axis=1).astype(np.int64)
-        plan = self._crop.plan(sizes, work.keys, seed=self._seed, epoch=work.epoch, flip=self._flip)
+        plan = self._crop.plan(sizes, work.keys, seed=self._seed, epoch=work.epoch)
         fields = Fields(plan, {name: [None] * count for name in self._names})
+        # a few tasks, not one a sample: handing one over costs as much as reading a small field
         step = -(-len(work.ids) // _AT_ONCE)
         for first in range(0, len(work.ids), step):
             places = range(first, min(first + step, len(work.ids)))
-            fields.futures.append(
+            fields.tasks.append(
                 self._threads.submit(self._read, work, places, fields, count, masks)
             )
         return fields
@@ -103,6 +100,7 @@ class FieldReader:
     def _read_one(
         self, work: Work, place: int, fields: "Fields", count: int, masks: Mask | None
     ) -> None:
+        # further views have the same bytes, but masks of their own
         names = self._wanted if place < count else self._wanted & {self._mask}
         found = self._source.read_fields(int(work.ids[place]), names)
         if place < count:
@@ -120,43 +118,43 @@ class FieldReader:
 
 
 class Fields:
-    """Fields of a batch on their way; a :class:`fastdata.batch.fill.Part`.
+    """Fields that are being read; a :class:`fastdata.batch.decoder.Part` of their batch.
 
     Attributes:
         crops: Crops of all V * N images.
         columns: By name, the field of each of the N samples; None where a sample has none.
-        futures: What is under way.
-        cancelled: Whether the batch is of no use any more.
+        tasks: Reads under way.
+        cancelled: Whether nobody wants the batch any more.
     """
 
     def __init__(self, crops: CropPlan, columns: dict[str, list[bytes | None]]) -> None:
         """Use :meth:`FieldReader.submit`."""
         self.crops = crops
         self.columns = columns
-        self.futures: list[Task[Failures]] = []
+        self.tasks: list[Task[Failures]] = []
         self.cancelled = False
 
     def cancel(self) -> None:
         """Start no further sample."""
         self.cancelled = True
-        for future in self.futures:
-            future.cancel()
+        for task in self.tasks:
+            task.cancel()
 
     def wait(self, seconds: float) -> bool:
         """Wait until nothing touches the masks any more; False if that takes longer."""
-        return ended(self.futures, seconds)
+        return ended(self.tasks, seconds)
 
     def failures(self) -> Failures:
-        """What went wrong, by place, once :meth:`wait` was true."""
+        """Errors by place, once :meth:`wait` was true."""
         return {
             place: error
-            for future in self.futures
-            if not future.cancelled()
-            for place, error in future.result().items()
+            for task in self.tasks
+            if not task.cancelled()
+            for place, error in task.result().items()
         }
 
     def replace(self, place: int, views: int, one: "Fields") -> None:
-        """Take over the fields of a substitute.
+        """Take the fields of a substitute.
 
         Args:
             place: Of the image in the batch.

@@ -1,8 +1,8 @@
 """Antialiased bilinear resize of a window, for installations without the native core.
 
-Usual images are resized as a whole, which torch does fast. Where that would take much memory for
-the sake of a window, as of a picture of 1 x 65,000 pixels, only the pixels of the window are
-computed, with the weights of the whole resize. Both filters are Pillow's BILINEAR, within 1.
+Usual images are resized as a whole, which torch does fast. If that would take much memory for a
+small window, as with a picture of 1 x 65,000 pixels, only the pixels of the window are computed,
+with the weights of the whole resize. Both filters are Pillow's BILINEAR, within 1.
 """
 
 import math
@@ -19,14 +19,14 @@ Pixels = npt.NDArray[np.uint8]
 Values = npt.NDArray[np.float32]
 
 _WHOLE = 1 << 22  # pixels, and values between torch's passes: 12 MB
-_OUTPUTS = 16  # computed together: more of them share more of what they look at
+_OUTPUTS = 16  # computed together: they share most of the source pixels that they need
 _VALUES = 1 << 18  # of the source, looked at together
 
 
 def resize_window(
     region: Pixels, scaled: tuple[int, int], cut: tuple[int, int], out: Pixels
 ) -> None:
-    """Resize a region of an image, and keep a window of it; zero where that lies outside.
+    """Resize a region of an image, and keep a window of it; zero outside the region.
 
     Args:
         region: (h, w, 3).
@@ -116,7 +116,7 @@ class _Axis:
             first = max(0, math.floor(middle[0] - support))
             last = min(self.source, math.ceil(middle[-1] + support))
             parts = [slice(at, min(at + most, last)) for at in range(first, last, most)]
-            # dividing by the sum over all source pixels, also where they come in parts
+            # the sum is over all source pixels, even if they come in parts
             found = _triangle(parts[0], middle, support)
             total = found.sum(1, keepdims=True)
             for part in parts[1:]:

@@ -1,9 +1,9 @@
-"""What the loaders need of a data set, however it is stored."""
+"""A data set as loaders see it, however it is stored, and one sample of it."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -53,3 +53,24 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Release files; a later read opens them again."""
+
+
+class Sample(NamedTuple):
+    """One image with its label, as the readers yield it.
+
+    A named tuple, so that ``torch.utils.data.default_collate`` batches it as it is.
+
+    Attributes:
+        key: Name of the sample within its data set, for example ``"cats/0001"``.
+        label: Index into the data set's ``classes``; -1 where the source has none.
+        image: Encoded bytes, or an RGB array of shape (H, W, 3), uint8, or whatever a transform
+            left here.
+        fields: Further fields by extension, for example ``{"json": b"..."}``; empty for most.
+        id: Row in the catalog, from 0 to the number of samples - 1; the same in every epoch.
+    """
+
+    key: str
+    label: int
+    image: Any
+    fields: Mapping[str, bytes]
+    id: int

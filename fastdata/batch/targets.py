@@ -1,4 +1,4 @@
-"""What belongs to an image and moves with its crop: segmentation masks and boxes."""
+"""Segmentation masks and boxes, moved with the crop of their image."""
 
 import struct
 import zlib
@@ -95,10 +95,10 @@ def crop_mask(mask: Mask, plan: CropPlan, row: int, out: Mask) -> None:
 def crop_boxes(
     boxes: npt.ArrayLike, plan: CropPlan, row: int, shape: tuple[int, int]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """Boxes of an image in the pixels of its crop.
+    """Move boxes of an image into the pixels of its crop.
 
     Args:
-        boxes: (M, 4) of x0, y0, x1, y1 in pixels of the image; edges, not centres of pixels.
+        boxes: (M, 4) x0, y0, x1, y1 in pixels of the image: edges, not centres of pixels.
         plan: Crops of a batch.
         row: Which of them to apply.
         shape: Height and width of the crop in pixels.
@@ -111,7 +111,7 @@ def crop_boxes(
     scale = plan.scaled[row] / np.array([width, height])  # (2,)
     offset = np.array([x, y]) * scale + plan.cut[row]  # (2,)
     moved = given * np.tile(scale, 2) - np.tile(offset, 2)
-    # what the crop cut off is gone, also where padding shows more than the region
+    # parts outside the region are gone, even where padding makes room for them
     region = np.stack([-plan.cut[row], plan.scaled[row] - plan.cut[row]])  # (2, 2)
     low = np.maximum(region[0], 0)
     high = np.minimum(region[1], shape[::-1])

@@ -50,11 +50,11 @@ class Workers(Owner):
         processes: int,
         room: tuple[int, int, int, int, int],
     ) -> None:
-        """Start the processes, which import what the function needs while this one goes on.
+        """Start the processes, which import the function's modules while this one continues.
 
         Args:
             transform: The function; processes need one that can be pickled.
-            threads: Threads, where there are no processes.
+            threads: Threads, if there are no processes.
             processes: Processes; 0 applies the function on threads of this one.
             room: Shape of the arena.
 
@@ -82,7 +82,7 @@ class Workers(Owner):
         self._pieces = _PIECES * (processes or threads)
 
     def apply(self, pixels: Pixels, rows: Sequence[int], seeds: Sequence[int]) -> dict[int, str]:
-        """Replace images by what the function makes of them.
+        """Replace images by the results of the function.
 
         Args:
             pixels: (N, h, w, 3) uint8; with processes, a part of the arena.
@@ -219,8 +219,8 @@ def _serve(
 
 
 def _send(pipe: Connection, message: list[Any]) -> None:
-    # JSON, as pickles of Connection.send leave a buffer behind that Python 3.13 complains about
-    # where the other end died.
+    # JSON, since the pickles of Connection.send leave a buffer that Python 3.13 complains about if
+    # the other end died.
     pipe.send_bytes(json.dumps(message).encode())
 
 

@@ -66,24 +66,23 @@ def bench_ceiling(
     if not 0 < seconds < float("inf"):
         raise OptionError(f"seconds must be a positive number, not {seconds}")
     recipe = recipe or Recipe()
-    place = pick_device(device)
-    dtype = amp_dtype(recipe.amp, place)
+    chosen = pick_device(device)
+    dtype = amp_dtype(recipe.amp, chosen)
     decoding = resources.decode_threads() if threads is None else threads
     tell = progress or (lambda *_: None)
     loader = Loader(
         path,
         recipe.batch_size,
-        crop=RandomResizedCrop(recipe.size),
-        flip=0.5,
+        crop=RandomResizedCrop(recipe.size, flip=0.5),
         seed=recipe.seed,
-        device=place,
+        device=chosen,
         dtype=dtype or torch.float32,
         threads=decoding,
     )
-    with loader, kernels(recipe, place), seeded(recipe.seed, place):
+    with loader, kernels(recipe, chosen), seeded(recipe.seed, chosen):
         check_labelled(loader.source)
         network = build(recipe.model, classes=len(loader.source.classes), size=recipe.size)
-        step = TrainStep(recipe, network, place)
+        step = TrainStep(recipe, network, chosen)
         tell("warm-up", 0, 1)
         step.warm_up(recipe.batch_size, recipe.size)
         tell("warm-up", 1, 1)
@@ -97,7 +96,7 @@ def bench_ceiling(
         page_cache.warm(files, lambda *at: tell("read", *at))
 
         watched = _Watched(loader)
-        usage = Usage(place)
+        usage = Usage(chosen)
         found = measure_ceiling(
             step,
             watched,
@@ -117,7 +116,7 @@ def bench_ceiling(
             compile=recipe.compile,
             channels_last=recipe.channels_last,
             threads=decoding,
-            device=str(place),
+            device=str(chosen),
             cold=first,
             ceiling=found,
             from_storage=watched.from_storage(),
@@ -126,12 +125,12 @@ def bench_ceiling(
             tensor_activity=usage.activity.tensor,
             cpu_share=usage.cpu_share,
             peak_memory_bytes=usage.peak_memory_bytes,
-            machine=machine(place),
+            machine=machine(chosen),
         )
 
 
 class _Watched:
-    """A loader that keeps track of recipe many of its bytes came from storage."""
+    """A loader that keeps track of how many of its bytes came from storage."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader

@@ -107,8 +107,7 @@ def _packed(rung: Rung, packed: Path, size: int, device: torch.device) -> Feed:
     with Loader(
         packed,
         rung.batch_size,
-        crop=RandomResizedCrop(size),
-        flip=0.5,
+        crop=RandomResizedCrop(size, flip=0.5),
         device=device,
         dtype=amp_dtype(rung.amp, device) or torch.float32,
         threads=max(1, rung.workers),

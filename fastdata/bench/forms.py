@@ -9,7 +9,7 @@ from fastdata.bench import page_cache
 from fastdata.converters.pack import pack
 from fastdata.errors import OptionError
 from fastdata.loaders.export import export
-from fastdata.loaders.readers.open_source import open_source
+from fastdata.loaders.readers.packed import open_source
 from fastdata.system.files import refuse_link
 from fastdata.train.data import check_labelled
 

@@ -37,7 +37,7 @@ def measure_rung(
             return _measure(rung, settings, forms, device)
     finally:  # after the tensors of _measure are gone
         gc.collect()
-        if rung.compile:
+        if rung.compile:  # its caches hold the model
             torch.compiler.reset()
         if device.type == "cuda":
             torch.cuda.empty_cache()

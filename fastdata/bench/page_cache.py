@@ -56,7 +56,7 @@ def warm(path: Path, tell: Callable[[int, int], None] = lambda *_: None) -> bool
     found = files(path)
     total = sum(file.stat().st_size for file in found)
     room = _available_memory()
-    if room is not None and total > room * _ROOM:
+    if room is not None and total > room * _ROOM:  # reading the rest would evict the beginning
         return False
     done = 0
     with Threads(_READERS, "fastdata-warm") as pool:

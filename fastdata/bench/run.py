@@ -75,6 +75,7 @@ def ladder(
         rungs=(),
     )
     for number, rung in enumerate(climb):
+        # Both ends are reported: bars show the name of a rung while it is measured.
         tell(f"rung {rung.name}", 0, 1)
         result = _result(rung, settings, forms, device)
         report = replace(report, rungs=(*report.rungs, result))

@@ -17,7 +17,7 @@ _CHUNK = 1 << 20
 
 
 def check_content(data: Shards | Lmdb) -> None:
-    """Read the catalog and compare it with the manifest to the bit, labels and shards included.
+    """Compare the catalog with the manifest to the bit, and its labels and shards with theirs.
 
     Raises:
         CatalogError: They are of different packs.

@@ -1,9 +1,9 @@
-"""The manifest of a packed data set: dataset.json beside shards, an entry within an LMDB file.
+"""The manifest of a packed data set, and the folder of shards that it describes.
 
-It is written last, so that its presence says the pack is whole. It holds no time and no absolute
-path: the same source and options give the same bytes on every machine. It has one spelling
-(sorted names, two spaces of indent, ASCII), and anything else is an error, so that no bit of it
-can change unseen.
+The manifest is dataset.json beside shards, and an entry within an LMDB file. It is written last, so
+its presence means that the pack is complete. It contains no time and no absolute path: the same
+source and options give the same bytes on every machine. It has one spelling (sorted names, two
+spaces of indent, ASCII) and any other is an error, so that not a bit of it can change unnoticed.
 """
 
 import hashlib
@@ -23,9 +23,9 @@ from fastdata.system.untrusted import JsonFields, read_regular
 
 FILE_NAME = "dataset.json"
 CATALOG_NAME = "catalog.fdc"
-REPORT_NAME = "skipped.jsonl"  # behind the name of an LMDB file, a dot and this
-MARK_NAME = ".pack.journal"  # in a folder whose pack has begun and not ended
-LOCK_NAME = ".pack.lock"  # while it is being written
+REPORT_NAME = "skipped.jsonl"  # beside shards; of an LMDB file, its name + "." + this
+MARK_NAME = ".pack.journal"  # in a folder while its pack is unfinished
+LOCK_NAME = ".pack.lock"  # in a folder while a process packs into it
 FORMAT = "fastdata"
 VERSION = 1
 
@@ -40,11 +40,11 @@ _ADVICE = "it is damaged or was edited: restore it, or pack again with --overwri
 
 @dataclass(frozen=True)
 class Stored:
-    """Size and digest of a file, or of what would be that file within an LMDB.
+    """Size and digest of a file, or of the entries of an LMDB that take its place.
 
     Attributes:
         bytes: Its size.
-        digest: ``"sha256:..."`` of its content.
+        digest: SHA-256 of its content, ``"sha256:..."``.
     """
 
     bytes: int
@@ -59,8 +59,8 @@ class Shard(Stored):
         bytes: Size of the tar file; for a group, the bytes of its values together.
         digest: Of the tar file; for a group, of its values in the order of their ids.
         name: File name within the folder; for a group a name of the same shape.
-        samples: Number of samples; their ids follow on those of the shard before.
-        index: Digest of the index file for DALI beside the tar; None for a group.
+        samples: Number of samples; their ids continue those of the shard before.
+        index: Digest of the DALI index file beside the tar; None for a group.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Shard(Stored):
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a packed data set holds.
+    """What a packed data set contains, and how it was made.
 
     Attributes:
         kind: ``"tar"`` or ``"lmdb"``.
@@ -78,12 +78,12 @@ class Manifest:
         classes: Names of the classes in the order of their labels; empty for a flat folder.
         class_counts: Samples of each class.
         fields: Names of further fields that samples may have.
-        options: What the pack was told that changes its content.
-        source: Fingerprint of the folder that was packed.
+        options: The options of the pack that change its content.
+        source: Fingerprint of the source that was packed.
         skipped: How many files were left out, by reason.
-        report: The list of what was left out, skipped.jsonl; None where nothing was.
-        kept: How many JPEGs could not be coded in restart runs and are as they were, by reason.
-        noted: How many images were packed by a rule that is worth knowing, by rule.
+        report: skipped.jsonl, the list of files left out; None if there are none.
+        kept: How many JPEGs could not get restart markers and kept their bytes, by reason.
+        noted: How many images lost something or were changed when packed, by what it was.
         shards: The shards, or groups, in the order of their ids.
         catalog: The catalog.
         fingerprint: Hash of the content: labels, classes, fields and the shards' digests.
@@ -110,7 +110,7 @@ class Manifest:
         return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode("ascii")
 
     def digest(self) -> str:
-        """Of all that dataset.json holds beside it."""
+        """SHA-256 of everything else in dataset.json."""
         return digest_text(_canonical(self._content()))
 
     def _content(self) -> dict[str, object]:
@@ -130,14 +130,14 @@ def fingerprint(
     shards: tuple[Shard, ...],
     labels: str,
 ) -> str:
-    """Hash of a data set's content, which its order and its resumed runs depend on.
+    """Hash of a data set's content, by which a resumed run knows it again.
 
     Args:
         classes: Names of the classes.
         fields: Names of further fields.
         shards: The shards; their digests count.
-        labels: SHA-256 of all labels as little-endian int32, in hexadecimal digits; in an LMDB no
-            other digest covers them.
+        labels: SHA-256 of all labels as little-endian int32, in hexadecimal digits; the shards'
+            digests of an LMDB do not cover labels.
     """
     content = {
         "classes": classes,
@@ -152,7 +152,7 @@ def load(folder: Path) -> Manifest:
     """Read the manifest of a folder of shards.
 
     Raises:
-        NotADatasetError: The path is no folder of shards.
+        NotADatasetError: The path is not a folder of shards.
         ManifestError: dataset.json is damaged, or missing beside shards: an unfinished pack.
     """
     path = folder / FILE_NAME
@@ -173,7 +173,7 @@ def parse(data: bytes, where: str) -> Manifest:
         where: The file, for errors.
 
     Raises:
-        ManifestError: It is not, to the byte, a manifest that this version writes.
+        ManifestError: It is not, to the byte, what this version writes.
     """
     reader = JsonFields.read(data, where, ManifestError, _ADVICE)
     if reader.take("format", str) != FORMAT:
@@ -181,7 +181,7 @@ def parse(data: bytes, where: str) -> Manifest:
     version = reader.take("version", int)
     if version != VERSION:
         raise ManifestError(f"{where}: version {version}, this program reads version {VERSION}")
-    reader.digest("digest")
+    reader.digest("digest")  # its form; its value is compared below
     manifest = _manifest(reader)
     # One comparison checks the digest and the spelling of everything else.
     if manifest.encode() != data:
@@ -192,7 +192,7 @@ def parse(data: bytes, where: str) -> Manifest:
 
 
 def read_shard(reader: JsonFields) -> Shard:
-    """The shard that a JSON object describes; the error is the reader's."""
+    """Read the shard that a JSON object describes; errors are the reader's."""
     index = reader.digest_or_none("index")
     shard = Shard(
         name=reader.take("name", str),
@@ -202,7 +202,7 @@ def read_shard(reader: JsonFields) -> Shard:
         index=index,
     )
     reader.end()
-    # A name is never a path: what is crafted must not lead a reader out of the folder.
+    # Never a path: a crafted manifest must not lead a reader out of the folder.
     if not _PLAIN_NAME.fullmatch(shard.name):
         raise reader.problem(f"shard name {shard.name!r} is not a plain file name")
     return shard
@@ -242,7 +242,7 @@ def _stored(reader: JsonFields) -> Stored:
 
 
 def _contradictions(manifest: Manifest) -> Iterator[str]:
-    """What no pack would have written, although the digest is right."""
+    """Yield what no pack would have written, although the digest is right."""
     counts, shards = manifest.class_counts, manifest.shards
     if manifest.kind not in ("tar", "lmdb"):
         yield f"kind {manifest.kind!r} is neither tar nor lmdb"
@@ -259,14 +259,15 @@ def _contradictions(manifest: Manifest) -> Iterator[str]:
 
 
 def absent(folder: Path) -> ManifestError | NotADatasetError:
-    """The error that a path without a manifest deserves."""
-    again = "run the same fastdata pack again"
+    """Make the error for a path without a manifest: an unfinished pack, or no data set."""
+    again = "rerun the same fastdata pack command to resume"
     if not folder.exists():
         if temporary(folder).exists():
             return ManifestError(f"{folder}: unfinished pack; {again}")
         return NotADatasetError(f"{folder}: no such file or folder")
     if not folder.is_dir():
         return NotADatasetError(f"{folder}: not a folder of shards")
+    # Shards or a journal without a manifest: the manifest would have come last.
     names = [entry.name for entry in folder.iterdir()]
     if MARK_NAME in names or any(map(_SHARD_NAME.fullmatch, names)):
         return ManifestError(f"{folder}: unfinished pack (no {FILE_NAME}); {again}")
@@ -296,17 +297,17 @@ class Shards(NamedTuple):
 
 
 def open_shards(folder: Path) -> Shards:
-    """Open a folder of shards and compare manifest, catalog and shards by their sizes.
+    """Open a folder of shards; manifest, catalog and shards must agree by their sizes.
 
     Raises:
-        NotADatasetError: The path is no folder of shards.
+        NotADatasetError: The path is not a folder of shards.
         ManifestError: The manifest is damaged, or the pack unfinished.
         CatalogError: The catalog is damaged, or of another pack.
         ShardError: A shard is missing or of another size.
     """
     found = load(folder)
     if found.kind != "tar":
-        raise ManifestError(f"{folder}: the manifest is one of an LMDB, not of shards")
+        raise ManifestError(f"{folder}: the manifest is that of an LMDB file, not of shards")
     path = folder / CATALOG_NAME
     catalog = Catalog.from_file(path)
     refuse_other_catalog(folder, found, catalog)
@@ -315,16 +316,17 @@ def open_shards(folder: Path) -> Shards:
         raise CatalogError(
             f"{path}: {size} bytes, the manifest states {found.catalog.bytes}; {MIXED}"
         )
+    # Digests would take hours; sizes tell a missing or truncated file at once.
     for shard in found.shards:
         _check_size(folder / shard.name, shard.bytes)
     return Shards(folder, found, catalog)
 
 
 def refuse_other_catalog(path: Path, found: Manifest, catalog: Catalog) -> None:
-    """Refuse a catalog beside a manifest that describes another data set.
+    """Check that a catalog has the samples and fields that the manifest states.
 
     Raises:
-        CatalogError: It is one.
+        CatalogError: They are of different packs.
     """
     if len(catalog) != found.samples or catalog.field_names != found.fields:
         raise CatalogError(

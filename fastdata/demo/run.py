@@ -108,8 +108,8 @@ def demo(
 
 def _measure_loading(stored: str, path: Path) -> Loading:
     """Speed of a loader alone, after a first pass that fills the page cache."""
-    crop = RandomResizedCrop(_LOADING_SIZE)
-    with Loader(path, 32, crop=crop, flip=0.5, drop_last=False) as loader:
+    crop = RandomResizedCrop(_LOADING_SIZE, flip=0.5)
+    with Loader(path, 32, crop=crop, drop_last=False) as loader:
         for _ in loader:
             pass
         count = 0
@@ -121,8 +121,8 @@ def _measure_loading(stored: str, path: Path) -> Loading:
 
 def _contact_sheet(path: Path) -> str:
     """HTML of the first crops of the training run, larger than in training."""
-    crop = RandomResizedCrop(_SHEET_SIZE)
-    with Loader(path, _SHEET, crop=crop, flip=0.5, drop_last=False) as loader:
+    crop = RandomResizedCrop(_SHEET_SIZE, flip=0.5)
+    with Loader(path, _SHEET, crop=crop, drop_last=False) as loader:
         batch = next(iter(loader))
         names = [loader.source.classes[label] for label in batch.labels.tolist()]
         pixels = batch.images.permute(0, 2, 3, 1).numpy()  # (N, H, W, 3) uint8

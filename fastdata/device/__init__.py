@@ -1,1 +1,1 @@
-"""Batches on their way to a device, and what is computed there."""
+"""Batches on their way to a device, and computation there."""

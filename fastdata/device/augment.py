@@ -1,7 +1,7 @@
 """Augmentation of whole batches on the device, for ``Loader(augment=...)``.
 
-torchvision's ``v2.MixUp`` and ``v2.CutMix`` fit there as they are. What torchvision draws once for
-a batch, and should be drawn for each image, is here.
+torchvision's ``v2.MixUp`` and ``v2.CutMix`` fit there as they are. Here are transforms that
+torchvision draws once for a batch, and that should be drawn for each image.
 """
 
 import math
@@ -35,7 +35,7 @@ class RandomErasing:
             scale: Smallest and largest share of the image's area, drawn uniformly.
             ratio: Smallest and largest height / width, drawn log-uniformly. Where ten draws do not
                 fit the image, it stays as it is.
-            value: What is written; 0 is the mean of normalised images.
+            value: Written into the rectangle; 0 is the mean of normalised images.
 
         Raises:
             OptionError: One is out of range.
@@ -69,7 +69,7 @@ class RandomErasing:
         return images.clone().masked_fill_(erased, self._value), labels
 
     def _boxes(self, count: int, height: int, width: int, device: torch.device) -> torch.Tensor:
-        """(N, 4) top, left, height and width of what is erased; nothing where these are 0."""
+        """(N, 4) top, left, height and width of each rectangle; 0 erases nothing."""
         draws = torch.rand(count, 2, _ATTEMPTS, device=device)
         low, high = self._scale
         area = height * width * (low + (high - low) * draws[:, 0])  # (N, 10)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from fastdata.device.streams import asking_for
+from fastdata.device.slots import asking_for
 
 _PIECE = 1 << 19  # numbers at a time on the CPU: float32 scratch that stays in its cache
 
@@ -93,7 +93,7 @@ class Normalize:
             warnings.warn(
                 f"Triton cannot compile here, torch normalises in several kernels: {error}",
                 RuntimeWarning,
-                stacklevel=4,
+                stacklevel=6,
             )
             return None
         return normalize

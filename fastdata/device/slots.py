@@ -1,23 +1,54 @@
-"""Batch buffers: how a batch lies in one, and a ring of them.
+"""Batches in host memory: their layout in a buffer, a ring of buffers, and handing them out.
 
 A buffer is used again only when nobody can see it any more.
 """
 
 import queue
 import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from fastdata.device.streams import asking_for
+from fastdata.batch.fields import Fields
+from fastdata.errors import DeviceError
 
 Bytes = npt.NDArray[np.uint8]
+Finish = Callable[[torch.Tensor], torch.Tensor]
+"""From (V * N, 3, h, w) uint8 in channels_last, in the current stream, to the images of a batch."""
+
+_REASON = 400  # characters of torch's error that are passed on
+
+
+def brief(error: BaseException) -> str:
+    """The beginning of an error of torch's, in one line."""
+    return " ".join(str(error).split())[:_REASON]
+
+
+@contextmanager
+def asking_for(size: int, failure: str) -> Iterator[None]:
+    """Say how many bytes were asked for where torch cannot give or copy them.
+
+    Raises:
+        DeviceError: With ``failure``, ``size`` and torch's reason.
+    """
+    try:
+        yield
+    except DeviceError:  # it was said already, and more exactly
+        raise
+    except RuntimeError as error:  # torch.OutOfMemoryError is one too
+        reason = brief(error)
+        raise DeviceError(
+            f"{failure}, {size} bytes were asked for: {reason}; free memory, or lower batch_size "
+            "or prefetch"
+        ) from error
 
 
 class Parts(NamedTuple):
-    """What lies in the memory of a batch; all are views of it.
+    """The parts of a batch, as views of its memory.
 
     Attributes:
         pixels: (V * N, h, w, 3) uint8.
@@ -33,7 +64,7 @@ class Parts(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """How a batch lies in one piece of memory, so that one copy takes all of it to a device.
+    """The layout of a batch in one piece of memory, so that one copy takes it to a device.
 
     Attributes:
         shape: Height and width of the images.
@@ -82,7 +113,7 @@ class Ring:
     """Buffers of one size, lent out one at a time.
 
     A buffer comes back when the last tensor or numpy view of it is gone, so a batch that the user
-    keeps is never overwritten: the ring then grows by what is kept.
+    keeps is never overwritten: the ring then grows by one.
     """
 
     def __init__(self, size: int, *, spare: int, pinned: bool) -> None:
@@ -90,7 +121,7 @@ class Ring:
 
         Args:
             size: Bytes of a buffer.
-            spare: Free buffers to keep; what comes back beyond them is given to the system.
+            spare: Free buffers to keep; more than that are given back to the system.
             pinned: Allocate page-locked memory, from which copies to the GPU are asynchronous.
         """
         self._size = size
@@ -124,8 +155,66 @@ class Ring:
             return torch.empty(self._size, dtype=torch.uint8, device="cpu", pin_memory=self._pinned)
 
     def _take_back(self) -> None:
-        """Make what came back free again; beyond the spare ones it goes to the system."""
+        """Reuse the buffers that came back; beyond the spare ones they go to the system."""
         while not self._ended.empty():
             lent = self._lent.pop(id(self._ended.get_nowait()), None)  # None: see lend()
             if lent is not None and len(self._free) < self._spare:
                 self._free.append(lent[1])
+
+
+class Arrived(NamedTuple):
+    """A batch where the consumer wants it, for the current stream.
+
+    Attributes:
+        images: (V * N, 3, h, w) in channels_last: uint8, or normalised floats.
+        labels: (N,) int64.
+        valid: (N,) bool.
+        masks: (V * N, h, w) uint8, or None.
+        fields: Its fields, in host memory, or None.
+    """
+
+    images: torch.Tensor
+    labels: torch.Tensor
+    valid: torch.Tensor
+    masks: torch.Tensor | None = None
+    fields: Fields | None = None
+
+
+class HostTransfer:
+    """Hands out batches in host memory, by the calls of ``fastdata.device.transfer.Transfer``.
+
+    Nothing is copied but labels and ``valid``, which would keep the whole buffer lent.
+    """
+
+    pinned = False
+
+    def __init__(self, layout: Layout, finish: Finish | None = None) -> None:
+        """``finish`` makes the images; None hands out the pixels themselves."""
+        self._layout = layout
+        self._finish = finish
+
+    def ready(self) -> bool:
+        """Whether :meth:`start` would not wait."""
+        return True
+
+    def start(self, host: torch.Tensor, count: int) -> tuple[torch.Tensor, int]:
+        """Begin to hand out a batch of ``count`` samples."""
+        return host, count
+
+    def receive(self, batch: tuple[torch.Tensor, int]) -> Arrived:
+        """The batch.
+
+        Raises:
+            DeviceError: There is no memory for it.
+        """
+        parts = self._layout.split(*batch)
+        pixels = parts.pixels.permute(0, 3, 1, 2)  # (V * N, 3, h, w), channels_last
+        with asking_for(pixels.numel(), "cpu: a batch cannot be handed out"):
+            images = pixels if self._finish is None else self._finish(pixels)
+            return Arrived(images, parts.labels.clone(), parts.valid.clone(), parts.masks)
+
+    def drop(self, batch: tuple[torch.Tensor, int]) -> None:
+        """Give up a batch that was not received."""
+
+    def close(self) -> None:
+        """Nothing is under way."""

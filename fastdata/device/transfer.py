@@ -1,14 +1,14 @@
-"""A filled buffer to the device, without making the training step wait.
+"""Copies a filled buffer to the device without making the training step wait.
 
 The copy runs on a stream of its own while the step before it computes, into one of a few pieces of
 device memory that are used in turn. Two events for each batch keep that sound:
 
-- behind the copy: the consumer's stream waits for it, and the host buffer goes back to its ring
-  only after it has passed;
-- behind the last reading of the copied bytes: the device memory is written to again only after it
+- after the copy: the consumer's stream waits for it, and the host buffer goes back to its ring
+  only once it has passed;
+- after the last reading of the copied bytes: the device memory is written to again only once it
   has passed.
 
-What a consumer gets was written by its own stream: it is memory like that of any other tensor. So
+The tensors of a batch are written by the consumer's own stream, like any other tensor. So
 nothing depends on when the allocator looks whether a stream is done, as ``record_stream`` alone
 would, and device memory does not grow when the host runs ahead of the device.
 """
@@ -17,41 +17,106 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 
-from fastdata.batch.fields import Fields
-from fastdata.device.slots import Layout
-from fastdata.device.streams import Event, Streams, asking_for, brief
-from fastdata.errors import OptionError, StalledError
+from fastdata.device.slots import Arrived, Finish, Layout, asking_for
+from fastdata.errors import StalledError
 
 _DEADLINE = 600.0  # seconds; far beyond any step, so that only a hanging kernel meets it
 _LOOK = 0.001  # seconds between two looks at an event: short beside a step, and no load on a core
 
 
-def usable_device(device: str | torch.device) -> torch.device:
-    """The device as torch has it, with its index.
+class Event(Protocol):
+    """A place in the work of a device."""
 
-    Raises:
-        OptionError: This machine lacks it, or batches cannot be brought there.
+    def query(self) -> bool:
+        """Whether all that was asked of that stream before it is over; does not wait."""
+
+
+class Streams(Protocol):
+    """A stream of copies to one device beside the consumer's, the current one of its thread.
+
+    Attributes:
+        where: The device, for errors.
+        pinned: Whether host buffers must be page-locked.
     """
-    count = torch.cuda.device_count()
-    here = f"here are: cpu{''.join(f', cuda:{index}' for index in range(count))}"
-    try:
-        found = torch.empty(0, device=device).device
-    except (RuntimeError, AssertionError) as error:  # torch built without CUDA asserts
-        raise OptionError(
-            f"device {str(device)!r} cannot be used, {here} ({brief(error)})"
-        ) from error
-    if found.type not in ("cpu", "cuda"):
-        raise OptionError(f"device {str(device)!r}: batches go to cpu or cuda, {here}")
-    return found
+
+    where: str
+    pinned: bool
+
+    def allocate(self, size: int) -> torch.Tensor:
+        """Memory on the device, (size,) uint8, that :meth:`copy` may be given."""
+
+    def copy(self, host: torch.Tensor, memory: torch.Tensor) -> tuple[torch.Tensor, Event]:
+        """Begin to copy; returns at once.
+
+        Args:
+            host: (n,) uint8; not to be written to until the event has passed.
+            memory: From :meth:`allocate`; nothing may read it any more.
+
+        Returns:
+            (n,) the bytes on the device, and the event after the copy.
+        """
+
+    def wait_for(self, copied: Event, memory: torch.Tensor) -> None:
+        """Let the consumer's stream, not this thread, wait for a copy into ``memory``."""
+
+    def clone(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy by the consumer's stream, for as long as the consumer likes."""
+
+    def mark(self) -> Event:
+        """An event after all that was asked of the consumer's stream so far."""
+
+
+class CudaStreams:
+    """The :class:`Streams` of a CUDA device."""
+
+    pinned = True
+
+    def __init__(self, device: torch.device) -> None:
+        """Make the stream for copies to ``device``, which has its index."""
+        self.where = str(device)
+        self._device = device
+        self._copies = torch.cuda.Stream(device)
+
+    def allocate(self, size: int) -> torch.Tensor:
+        """Memory of the copying stream's pool: it is free when work there comes to use it."""
+        with torch.cuda.stream(self._copies):
+            return torch.empty(size, dtype=torch.uint8, device=self._device)
+
+    def copy(self, host: torch.Tensor, memory: torch.Tensor) -> tuple[torch.Tensor, Event]:
+        """Begin to copy, see :class:`Streams`; ``host`` is page-locked, else this would wait."""
+        with torch.cuda.stream(self._copies):
+            there = memory[: len(host)]
+            there.copy_(host, non_blocking=True)
+            copied = torch.cuda.Event()
+            copied.record(self._copies)
+        return there, copied
+
+    def wait_for(self, copied: Event, memory: torch.Tensor) -> None:
+        """Let the current stream wait for a copy."""
+        stream = torch.cuda.current_stream(self._device)
+        stream.wait_event(copied)  # type: ignore[arg-type]  # it is one of copy's
+        # Only for the end of a loader: memory that it frees goes back to the pool of the copying
+        # stream, and may not be used there before the last reader is done.
+        memory.record_stream(stream)
+
+    def clone(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy, in memory of the current stream like any other tensor."""
+        return tensor.clone()
+
+    def mark(self) -> torch.cuda.Event:
+        """An event after the current stream's work."""
+        event = torch.cuda.Event()
+        event.record(torch.cuda.current_stream(self._device))
+        return event
 
 
 @dataclass(eq=False)
 class _Memory:
-    """Device memory of a batch; ``read`` is the event behind the last reading of it."""
+    """Device memory of a batch; ``read`` is the event after its last reading."""
 
     memory: torch.Tensor
     read: Event | None = None
@@ -70,26 +135,12 @@ class InFlight(NamedTuple):
     samples: int
 
 
-class Arrived(NamedTuple):
-    """A batch on the device, for the current stream.
+class Transfer:
+    """Copies batches to one device, a few at a time.
 
     Attributes:
-        images: (V * N, 3, h, w) in channels_last: uint8, or what ``finish`` makes of it.
-        labels: (N,) int64.
-        valid: (N,) bool.
-        masks: (V * N, h, w) uint8, or None.
-        fields: What else was read with it, in host memory, or None.
+        pinned: Whether host buffers must be page-locked.
     """
-
-    images: torch.Tensor
-    labels: torch.Tensor
-    valid: torch.Tensor
-    masks: torch.Tensor | None = None
-    fields: Fields | None = None
-
-
-class Transfer:
-    """Takes batches to one device, a few at a time."""
 
     def __init__(
         self,
@@ -98,7 +149,7 @@ class Transfer:
         *,
         most: int,
         slots: int,
-        finish: Callable[[torch.Tensor], torch.Tensor] | None = None,
+        finish: Finish | None = None,
     ) -> None:
         """Allocate nothing yet.
 
@@ -107,9 +158,9 @@ class Transfer:
             layout: Of a batch in memory.
             most: Samples of the largest batch.
             slots: Batches on the device at a time that were not read yet.
-            finish: Makes images of (V * N, 3, h, w) uint8 in channels_last, in the current stream;
-                None hands these out themselves.
+            finish: Makes the images; None hands out the pixels themselves.
         """
+        self.pinned = streams.pinned
         self._streams = streams
         self._layout = layout
         self._size = layout.size(most)
@@ -131,7 +182,7 @@ class Transfer:
 
         Raises:
             DeviceError: The device has no memory for it, or the copy cannot be made.
-            StalledError: The device does not come to read what it has.
+            StalledError: The device does not read the batches that it has.
         """
         self._forget_finished()
         holder = self._take()
@@ -149,7 +200,7 @@ class Transfer:
         """The batch, for use by the current stream, which waits for the copy.
 
         Raises:
-            DeviceError: The device has no memory for what is handed out.
+            DeviceError: The device has no memory for the batch.
         """
         streams = self._streams
         try:
@@ -157,9 +208,9 @@ class Transfer:
             parts = self._layout.split(batch.memory, batch.samples)
             pixels = parts.pixels.permute(0, 3, 1, 2)  # (V * N, 3, h, w), channels_last
             with asking_for(pixels.numel(), f"{streams.where}: a batch cannot be handed out"):
-                images = streams.keep(pixels) if self._finish is None else self._finish(pixels)
+                images = streams.clone(pixels) if self._finish is None else self._finish(pixels)
                 labels, valid = streams.clone(parts.labels), streams.clone(parts.valid)
-                masks = None if parts.masks is None else streams.keep(parts.masks)
+                masks = None if parts.masks is None else streams.clone(parts.masks)
                 return Arrived(images, labels, valid, masks)
         finally:
             batch.holder.read = streams.mark()
@@ -191,7 +242,7 @@ class Transfer:
         return self._free.popleft()
 
     def _wait(self, over: Callable[[], bool]) -> None:
-        """Wait for the device, but not for ever, and so that Ctrl-C ends it."""
+        """Wait for the device, with a deadline, and so that Ctrl-C ends it."""
         end = time.monotonic() + _DEADLINE
         while not over():
             if time.monotonic() > end:

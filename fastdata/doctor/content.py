@@ -93,6 +93,7 @@ def remedies(
         sources: list[Source] = [
             stack.enter_context(closing(source)) for source in (as_is, *packed)
         ]
+        # The originals are measured with them, so that other load affects both sides alike.
         speeds = interleaved([(source, threads) for source in sources], crop, seconds=seconds)
         sizes = [int(source.rows(np.arange(len(good)))["length"].sum()) for source in sources]
     return tuple(

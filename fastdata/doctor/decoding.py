@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing
 
 import numpy as np
 
-from fastdata.batch.fill import Filler, Filling, Pixels, Work
+from fastdata.batch.decoder import BatchDecoder, PendingBatch, Pixels, Work
 from fastdata.batch.source import Source
 from fastdata.doctor.results import Speed
 from fastdata.errors import StalledError
@@ -68,10 +68,10 @@ class _Bench:
     def __init__(self, source: Source, crop: Crop, threads: int) -> None:
         self._source = source
         self._batch = max(8, 2 * threads)
-        self._filler = Filler(source, crop, flip=0.5, seed=0, threads=threads, ahead=_AHEAD)
+        self._decoder = BatchDecoder(source, crop, seed=0, threads=threads, ahead=_AHEAD)
         shape = (self._batch, *crop.shape, 3)
         self._free: list[Pixels] = [np.empty(shape, np.uint8) for _ in range(_AHEAD)]
-        self._begun: deque[tuple[Filling, Pixels]] = deque()
+        self._begun: deque[tuple[PendingBatch, Pixels]] = deque()
         self._batches = itertools.count()
 
     def speed(self, seconds: float) -> float:
@@ -92,7 +92,7 @@ class _Bench:
     def close(self) -> None:
         for filling, _ in self._begun:
             filling.cancel()
-        self._filler.close()
+        self._decoder.close()
 
     def _begin(self) -> None:
         """Start the next batch: the samples in turn, with new crops on each pass."""
@@ -100,7 +100,7 @@ class _Bench:
         places = np.arange(number * self._batch, (number + 1) * self._batch)
         epochs, ids = np.divmod(places, len(self._source))
         work = Work(int(epochs[0]), ids, ids)
-        self._begun.append((self._filler.submit(work, out), out))
+        self._begun.append((self._decoder.submit(work, out), out))
 
     def _finish(self) -> None:
         """Wait for the oldest batch."""

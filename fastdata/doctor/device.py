@@ -43,7 +43,7 @@ def copying_speed(settings: Settings, *, seconds: float) -> Copying | None:
     if device.type != "cuda":
         return None
     shape = (settings.batch_size, settings.size, settings.size, 3)
-    host = torch.empty(shape, dtype=torch.uint8, pin_memory=True)
+    host = torch.empty(shape, dtype=torch.uint8, pin_memory=True)  # as the loader's buffers are
     target = torch.empty(shape, dtype=torch.uint8, device=device)
     target.copy_(host, non_blocking=True)
     start, copies = now(device), 0
@@ -75,6 +75,7 @@ def model_speed(
         step = TrainStep(recipe, module, device)
         count = _affordable(step, recipe, seconds)
         step.warm_up(count, recipe.size)
+        # Steps on a GPU are queued in bursts, or waiting for each would be part of its time.
         batch = _noise(step, recipe, count)
         burst = _BURST if device.type == "cuda" else 1
         start, steps = now(device), 0

@@ -17,8 +17,9 @@ from fastdata.doctor.verdict import diagnose
 from fastdata.doctor.warnings import throttled, warnings
 from fastdata.errors import MissingExtraError, OptionError
 from fastdata.loaders.loader import Loader
+from fastdata.loaders.options import Ranks
 from fastdata.loaders.readers.folder import FolderSource
-from fastdata.loaders.readers.open_source import AnySource
+from fastdata.loaders.readers.packed import AnySource
 from fastdata.plan.crop import RandomResizedCrop
 from fastdata.system import resources
 from fastdata.train.device import amp_dtype, pick_device
@@ -96,8 +97,10 @@ def _measure(
     progress: Callable[[str, int], None],
 ) -> tuple[Measured, tuple[str, ...]]:
     """Every figure, and a warning if the model cannot be built."""
-    crop = RandomResizedCrop(settings.size)
+    crop = RandomResizedCrop(settings.size, flip=0.5)
     device = torch.device(settings.device)
+    # Storage comes first, as it leaves its samples in memory for the other measurements, and the
+    # model last, when the loader's threads have ended.
     with ExitStack() as stack:
         loader = _loader(settings, crop)  # first, because it checks the arguments
         stack.enter_context(loader)
@@ -144,10 +147,8 @@ def _loader(settings: Settings, crop: RandomResizedCrop) -> Loader:
         settings.path,
         settings.batch_size,
         crop=crop,
-        flip=0.5,
         drop_last=False,  # a data set may be smaller than a batch
-        rank=0,
-        world_size=1,
+        ranks=Ranks(0, 1),
         device=settings.device,
         dtype=getattr(torch, settings.dtype),
         threads=settings.threads,

@@ -18,8 +18,7 @@ from fastdata.dataset.lmdb.format import sample_key
 from fastdata.doctor.results import Reading, Storage
 from fastdata.errors import ShardError, StalledError
 from fastdata.loaders.readers.folder import FolderSource
-from fastdata.loaders.readers.open_source import AnySource, source_class
-from fastdata.loaders.readers.tar import TarSource
+from fastdata.loaders.readers.packed import AnySource, TarSource, source_class
 from fastdata.system import resources
 from fastdata.system.mounts import network_file_system
 from fastdata.system.threads import Threads
@@ -32,8 +31,28 @@ _ALIGNED = 1 << 21  # the largest folio of a page cache, which can only be evict
 _MOST_OPEN = 256  # files
 
 
+class FileRange(NamedTuple):
+    """A range of a file.
+
+    Attributes:
+        path: The file.
+        offset: Position of its first byte.
+        size: Number of bytes.
+        alone: Whether the file holds nothing else.
+    """
+
+    path: bytes
+    offset: int
+    size: int
+    alone: bool = False
+
+
+Locate = Callable[[int], FileRange]
+"""From a sample to where it is stored."""
+
+
 def measure_storage(
-    source: Source, locate: "Locate", *, threads: int, seconds: float, size: int
+    source: Source, locate: Locate, *, threads: int, seconds: float, size: int
 ) -> tuple[Storage, Ids]:
     """Read random samples, none twice, cold and then warm.
 
@@ -78,7 +97,7 @@ def measure_storage(
     return storage, narrow[: cold.images]
 
 
-def _read(locate: "Locate", order: Ids, threads: int, seconds: float, *, cold: bool) -> Reading:
+def _read(locate: Locate, order: Ids, threads: int, seconds: float, *, cold: bool) -> Reading:
     """Read samples in this order for some seconds, at least one batch; wrap around at the end."""
     end = time.perf_counter() + seconds
     images, size, spent, slowest = 0, 0, 0.0, 0.0
@@ -87,7 +106,7 @@ def _read(locate: "Locate", order: Ids, threads: int, seconds: float, *, cold: b
     try:
         for start in itertools.cycle(range(0, len(order), _READS * threads)):
             ranges = [locate(sample) for sample in order[start:][: _READS * threads].tolist()]
-            if cold:
+            if cold:  # batch by batch, as read-ahead may have cached what comes next
                 for one in ranges:
                     files.evict(one)
             begin = time.perf_counter()
@@ -109,26 +128,6 @@ def _read(locate: "Locate", order: Ids, threads: int, seconds: float, *, cold: b
         pool.shutdown(wait=False, cancel_futures=True)
         files.close()
     return Reading(threads, images, images / spent, size / spent, slowest)
-
-
-class FileRange(NamedTuple):
-    """A range of a file.
-
-    Attributes:
-        path: The file.
-        offset: Of its first byte.
-        size: In bytes.
-        alone: Whether the file holds nothing else.
-    """
-
-    path: bytes
-    offset: int
-    size: int
-    alone: bool = False
-
-
-Locate = Callable[[int], FileRange]
-"""From a sample to where it is stored."""
 
 
 class _Folder(FolderSource):
@@ -229,7 +228,7 @@ class Files:
                 os.close(descriptor)
 
     def _keep_open(self, where: FileRange, descriptor: int) -> bool:
-        with self._lock:
+        with self._lock:  # another thread may have opened the same file meanwhile
             if where.alone or where.path in self._open or len(self._open) >= _MOST_OPEN:
                 return False
             self._open[where.path] = descriptor

@@ -50,7 +50,7 @@ def speeds(measured: Measured) -> dict[StageName, float]:
 def expected(measured: Measured, of_stages: Speeds) -> float:
     """Speed of all stages together."""
     slowest = min(of_stages.values())
-    if measured.copying is not None:
+    if measured.copying is not None:  # the model is on a GPU, so stages run in parallel
         return slowest
     cores = int(measured.machine["cores"])  # the loader's Python uses one of them
     seconds = 1 / of_stages["decoding"] + 1 / of_stages["Python"] / cores
@@ -130,8 +130,7 @@ def _loader(measured: Measured) -> str:
     arguments = [
         repr(settings.path),
         str(settings.batch_size),
-        f"crop=fd.RandomResizedCrop({settings.size})",
-        "flip=0.5",
+        f"crop=fd.RandomResizedCrop({settings.size}, flip=0.5)",
         f"device={settings.device!r}",
         *([] if settings.dtype == "float32" else [f"dtype=torch.{settings.dtype}"]),
         f"threads={advised_threads(measured)}",
@@ -159,6 +158,7 @@ def advised_threads(measured: Measured) -> int:
         and wide.images_per_second > _FASTER * of_stages["storage"]
     ):
         return wide.threads
+    # More threads must gain clearly, as they take cores from everything else.
     best = settings.threads
     for speed in measured.decoding:
         faster = expected(measured, {**of_stages, "decoding": speed.images_per_second})

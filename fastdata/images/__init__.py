@@ -1,1 +1,1 @@
-"""What an encoded image is, from its header, and its pixels by libraries of Python."""
+"""What an encoded image is, from its header, and its pixels without the native core."""

@@ -1,8 +1,8 @@
 """Sizes from the headers of PNG, WebP, BMP, GIF, TIFF and NPY.
 
-Each reader takes the whole file and returns (width, height, components). It reads as far as it can
-tell a whole file from a truncated one without decoding, and may raise ``struct.error`` or
-``IndexError`` where the file ends within a header: ``fastdata.images.probe`` turns both into a
+Each reader takes the whole file and returns (width, height, components). It checks that the file is
+complete, as well as that can be told without decoding. Where the file ends within a header it may
+raise ``struct.error`` or ``IndexError``, which ``fastdata.images.probe`` turns into a
 ``DecodeError``.
 """
 
@@ -23,7 +23,7 @@ def _truncated(kind: str, size: int, needed: int) -> DecodeError:
 
 
 def read_png(data: memoryview) -> Size:
-    """Read IHDR, and follow the chunks to IEND."""
+    """Read the size from IHDR, and follow the chunks to IEND."""
     length, name = struct.unpack_from(">I4s", data, 8)
     if (length, name) != (13, b"IHDR"):
         raise DecodeError("damaged PNG: its first chunk is not IHDR")
@@ -43,9 +43,9 @@ def read_png(data: memoryview) -> Size:
 
 
 def read_gif(data: memoryview) -> Size:
-    """Read the logical screen, and follow the blocks to the end of the first frame.
+    """Read the size of the logical screen, and follow the blocks to the end of the first frame.
 
-    A frame that reaches beyond the screen makes the picture larger, as in Pillow.
+    A frame that reaches beyond the screen enlarges the picture, as in Pillow.
     """
     width, height, flags = struct.unpack_from("<HHB", data, 6)
     at = 13 + _gif_palette(flags)
@@ -63,26 +63,26 @@ def _gif_palette(flags: int) -> int:
 
 
 def _gif_blocks(data: memoryview, at: int) -> int:
-    """Return the offset behind the sub-blocks that start at ``at``."""
+    """Return where the sub-blocks end that start at ``at``."""
     while data[at]:
         at += 1 + data[at]
     return at + 1
 
 
 def read_bmp(data: memoryview) -> Size:
-    """Read the DIB header; where pixels are uncompressed, ask for all of them."""
+    """Read the size from the DIB header; if pixels are uncompressed, all of them must be there."""
     pixels_at, header_size = struct.unpack_from("<II", data, 10)
     if header_size == 12:
         width, height, _, bits = struct.unpack_from("<HHHH", data, 18)
         compression = 0
     elif header_size >= 40:
         width, height, _, bits, compression = struct.unpack_from("<iiHHI", data, 18)
-        height = abs(height)  # negative: the top row comes first
+        height = abs(height)  # negative where the top row comes first
     else:
         raise DecodeError(f"damaged BMP: a header of {header_size} bytes")
     if bits not in (1, 4, 8, 16, 24, 32):
         raise DecodeError(f"damaged BMP: {bits} bits per pixel")
-    packed = compression not in (0, 3, 6)  # not plain, nor plain with bit masks
+    packed = compression not in (0, 3, 6)  # neither plain nor plain with bit masks
     row = (width * bits + 31) // 32 * 4
     needed = pixels_at + (1 if packed else row * height)
     if needed > len(data):
@@ -91,9 +91,9 @@ def read_bmp(data: memoryview) -> Size:
 
 
 def is_plain_bmp(data: memoryview) -> bool:
-    """Whether a BMP that was probed is one that every reader takes for the same pixels.
+    """Whether all readers agree on the pixels of a BMP that was probed.
 
-    That is a palette, or 24 or 32 bits, without compression, bit masks or overlapping parts.
+    They do for a palette, 24 or 32 bits, without compression, bit masks or overlapping parts.
     """
     pixels_at, header_size = struct.unpack_from("<II", data, 10)
     if header_size not in _BMP_HEADERS:
@@ -112,7 +112,7 @@ _BMP_HEADERS = (40, 108, 124)  # BITMAPINFOHEADER, BITMAPV4HEADER, BITMAPV5HEADE
 
 
 def read_webp(data: memoryview) -> Size:
-    """Read the size from the first chunk; where that is VP8X, look for a frame behind it."""
+    """Read the size from the first chunk; if that is VP8X, a frame must follow."""
     riff_size, name = struct.unpack_from("<I4x4s", data, 4)
     if riff_size + 8 > len(data):
         raise _truncated("WebP", len(data), riff_size + 8)
@@ -120,7 +120,7 @@ def read_webp(data: memoryview) -> Size:
         tag, start_code, width, height = struct.unpack_from("<B2x3sHH", data, 20)
         if tag & 1 or start_code != b"\x9d\x01\x2a":
             raise DecodeError("damaged WebP: it does not start with a key frame")
-        return width & 0x3FFF, height & 0x3FFF, 3  # two bits above are a hint for scaling
+        return width & 0x3FFF, height & 0x3FFF, 3  # the upper two bits hint at scaling
     if name == b"VP8L":
         signature, bits = struct.unpack_from("<BI", data, 20)
         if signature != 0x2F or bits >> 29:
@@ -144,13 +144,13 @@ def _find_webp_frame(data: memoryview, end: int) -> None:
     raise DecodeError("damaged WebP: it holds no whole frame")
 
 
-# BYTE, SHORT, LONG, UNDEFINED, and BigTIFF's LONG8; what matters here comes in no other type
+# BYTE, SHORT, LONG, UNDEFINED, and BigTIFF's LONG8: the types of all tags that matter here
 _TIFF_TYPES = {1: "B", 3: "H", 4: "I", 7: "B", 16: "Q"}
 _TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_BITS, _TIFF_COMPRESSION, _TIFF_COLOURS = 256, 257, 258, 259, 262
 _TIFF_FILL_ORDER, _TIFF_ORIENTATION, _TIFF_SAMPLES, _TIFF_PLANES = 266, 274, 277, 284
 _TIFF_STRIPS, _TIFF_STRIP_BYTES, _TIFF_TILES, _TIFF_TILE_BYTES = 273, 279, 324, 325
 _TIFF_TILE_WIDTH, _TIFF_TILE_HEIGHT, _TIFF_EXTRA_SAMPLES, _TIFF_SAMPLE_FORMAT = 322, 323, 338, 339
-_TIFF_PALETTE, _TIFF_JPEG_TABLES = 320, 347  # which lie behind the pixels in many files
+_TIFF_PALETTE, _TIFF_JPEG_TABLES = 320, 347  # after the pixels in many files
 _TIFF_WANTED = frozenset(
     {_TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_BITS, _TIFF_COMPRESSION, _TIFF_COLOURS}
     | {_TIFF_FILL_ORDER, _TIFF_ORIENTATION, _TIFF_SAMPLES, _TIFF_PLANES}
@@ -158,15 +158,15 @@ _TIFF_WANTED = frozenset(
     | {_TIFF_PALETTE, _TIFF_JPEG_TABLES, _TIFF_TILE_WIDTH, _TIFF_TILE_HEIGHT}
     | {_TIFF_EXTRA_SAMPLES, _TIFF_SAMPLE_FORMAT}
 )
-# Of a tile that is larger than its image: a decoder takes memory for whole tiles.
+# Of one tile that is larger than its image: decoders allocate whole tiles.
 _TIFF_MOST_TILE_PIXELS = 2**22
 TiffTags = dict[int, tuple[int, ...]]
 
 
 def read_tiff(data: memoryview) -> Size:
-    """Read the first directory, and check that the strips or tiles that it lists are there.
+    """Read the size from the first directory, and check that its strips or tiles are there.
 
-    Where it does not say how long they are, or has fewer lengths, decoders look for themselves.
+    Those without a stated length are left to the decoder.
     """
     tags = _tiff_directory(data)
     offsets = tags.get(_TIFF_STRIPS) or tags.get(_TIFF_TILES, ())
@@ -174,7 +174,7 @@ def read_tiff(data: memoryview) -> Size:
     width, height = (tags.get(tag, (0,))[0] for tag in (_TIFF_WIDTH, _TIFF_HEIGHT))
     samples = tags.get(_TIFF_SAMPLES, (1,))[0]
     if tags.get(_TIFF_COMPRESSION, (1,))[0] == 1 and _TIFF_STRIPS in tags:
-        # Some writers state more bytes for a strip than the image has.
+        # Some writers state more bytes for a strip than the image needs.
         whole = (width * samples * max(tags.get(_TIFF_BITS, (1,))) + 7) // 8 * height
         lengths = tuple(min(length, whole) for length in lengths)
     needed = max(map(sum, zip(offsets, lengths, strict=False)), default=0)
@@ -183,18 +183,18 @@ def read_tiff(data: memoryview) -> Size:
     tile = tags.get(_TIFF_TILE_WIDTH, (0,))[0] * tags.get(_TIFF_TILE_HEIGHT, (0,))[0]
     if tile > max(width * height, _TIFF_MOST_TILE_PIXELS):
         raise DecodeError(f"damaged TIFF: tiles of {tile} pixels, and {width}x{height} in all")
-    if tags.get(_TIFF_ORIENTATION, (1,))[0] in (5, 6, 7, 8):  # which decoders turn upright
+    if tags.get(_TIFF_ORIENTATION, (1,))[0] in (5, 6, 7, 8):  # decoders turn it upright
         width, height = height, width
     return width, height, samples
 
 
 def _tiff_directory(data: memoryview) -> TiffTags:
-    """Read the values of the tags that matter, and check that these are there."""
+    """Read the values of the tags that matter, and check that they lie within the file."""
     order = "<" if data[0] == 0x49 else ">"
     big = struct.unpack_from(order + "H", data, 2)[0] == 43
     word, entry_format, inline = ("Q", "HHQ", 8) if big else ("I", "HHI", 4)
     (at,) = struct.unpack_from(order + word, data, 8 if big else 4)
-    if at > len(data):  # 64 bits may be more than struct takes for an offset
+    if at > len(data):  # struct refuses offsets of 64 bits in its own way
         raise _truncated("TIFF", len(data), at)
     (entries,) = struct.unpack_from(order + ("Q" if big else "H"), data, at)
     start, entry_size = (at + 8, 20) if big else (at + 2, 12)
@@ -209,23 +209,23 @@ def _tiff_directory(data: memoryview) -> TiffTags:
             continue
         values = f"{order}{min(count, len(data) + 1)}{_TIFF_TYPES[kind]}"
         value_at = entry + entry_size - inline
-        if struct.calcsize(values) > inline:  # too long for the entry, which has an offset instead
+        if struct.calcsize(values) > inline:  # the entry then holds an offset
             (value_at,) = struct.unpack_from(order + word, data, value_at)
         end = value_at + struct.calcsize(values)
         if end > len(data):
             raise _truncated("TIFF", len(data), end)
         total += struct.calcsize(values)
-        if total > len(data):  # the same bytes many times cost memory and hours
+        if total > len(data):  # many tags that point to the same bytes would take hours
             raise DecodeError(f"damaged TIFF: over {len(data)} bytes of values in as large a file")
         tags[tag] = struct.unpack_from(values, data, value_at)
     return tags
 
 
 def is_plain_tiff(data: memoryview) -> bool:
-    """Whether a TIFF that was probed is one that every reader takes for the same pixels.
+    """Whether all readers agree on the pixels of a TIFF that was probed.
 
-    That is gray or RGB of 8 bits without alpha, in strips of interleaved samples, with the
-    lossless compressions that all have. The rest of TIFF is read in as many ways as by libraries.
+    They do for gray or RGB of 8 bits without alpha, in strips of interleaved samples, with the
+    common lossless compressions. On the rest of TIFF each library has its own view.
     """
     tags = _tiff_directory(data)
     samples, colours = (tags.get(tag, (1,))[0] for tag in (_TIFF_SAMPLES, _TIFF_COLOURS))
@@ -247,8 +247,8 @@ _TIFF_COMMON_COMPRESSIONS = (1, 5, 8, 32773, 32946)  # none, LZW, Deflate, PackB
 
 NPY_MAGIC = b"\x93NUMPY"
 
-# NPY 1.0 is a length and the text of a Python dictionary, which numpy writes in one spelling. Only
-# that is read, by a pattern: nothing is evaluated.
+# NPY 1.0 starts with the text of a Python dictionary, which numpy always spells in the same way.
+# A pattern reads only that spelling: nothing is evaluated.
 _NPY_HEAD = 10  # magic, version, length of the text
 _NPY_TEXT = re.compile(
     rb"\{'descr': '\|u1', 'fortran_order': False, 'shape': \((\d{1,9}), (\d{1,9}), 3\), \} *\n"
@@ -256,8 +256,8 @@ _NPY_TEXT = re.compile(
 
 
 def read_npy(data: memoryview) -> Size:
-    """Read the shape of pixels that numpy saved; they fill the file behind the header."""
-    if len(data) < _NPY_HEAD:  # decoding asks without a probe
+    """Read the shape of pixels that numpy saved; they must fill the rest of the file."""
+    if len(data) < _NPY_HEAD:  # decode() asks without a probe
         raise _truncated("NPY", len(data), _NPY_HEAD)
     major, minor, length = struct.unpack_from("<BBH", data, 6)
     if (major, minor) != (1, 0):
@@ -267,7 +267,7 @@ def read_npy(data: memoryview) -> Size:
         raise _truncated("NPY", len(data), 10 + length)
     match = _NPY_TEXT.fullmatch(text)
     if match is None:
-        raise DecodeError(f"NPY that holds no (H, W, 3) uint8 in C order: {text[:80]!r}")
+        raise DecodeError(f"NPY that is not (H, W, 3) uint8 in C order: {text[:80]!r}")
     height, width = int(match[1]), int(match[2])
     needed = 10 + length + height * width * 3
     if len(data) != needed:

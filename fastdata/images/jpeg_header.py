@@ -1,7 +1,8 @@
-"""The walk over a JPEG's markers in Python, for installations without the native core.
+"""Reads a JPEG's header in Python, only where the native core is missing.
 
-csrc/jpeg/segments.cpp and csrc/jpeg/header.cpp do the same with the same results and refusals;
-tests hold the two together.
+csrc/jpeg/segments.cpp and csrc/jpeg/header.cpp give the same results and refusals; tests compare
+them. Only two things here have other uses: the type ``JpegHeader``, and :func:`is_lossless`, which
+is asked about files that either reader refused.
 """
 
 import re
@@ -13,10 +14,10 @@ from fastdata.images.limits import MAX_PIXELS, MAX_SCANS, MAX_SEGMENTS, check_pi
 _TEM, _RST0, _RST7, _SOI, _EOI, _SOS, _DRI = 0x01, 0xD0, 0xD7, 0xD8, 0xD9, 0xDA, 0xDD
 _DHT, _DAC, _DQT, _DNL, _APP0, _APP15, _COM = 0xC4, 0xCC, 0xDB, 0xDC, 0xE0, 0xEF, 0xFE
 _BARE = frozenset({_TEM, *range(_RST0, _RST7 + 1)})  # markers without a length
-# Nothing in these is needed to find pixels, so that libjpeg minds no length.
+# libjpeg needs nothing in these to find pixels, and accepts any length.
 _IGNORED = frozenset({_DNL, _COM, *range(_APP0, _APP15 + 1)})
 
-# Frame headers, by the kind of JPEG that they announce.
+# Frame headers, by the kind of JPEG they announce.
 _PROGRESSIVE, _ARITHMETIC, _ARITHMETIC_PROGRESSIVE = 0xC2, 0xC9, 0xCA
 _SEQUENTIAL = frozenset({0xC0, 0xC1})
 _LOSSLESS_HUFFMAN = 0xC3
@@ -28,8 +29,8 @@ _FRAMES = (
 
 _KNOWN = frozenset({_SOS, _DRI, _DHT, _DAC, _DQT}) | _IGNORED | _FRAMES
 
-# Within entropy-coded data 0xff00 is a data byte, 0xffd0 to 0xffd7 restart it, and a run of 0xff
-# is padding before whatever follows the run. Elsewhere all but a marker and its padding is stray.
+# Within entropy-coded data 0xff00 is a data byte, 0xffd0 to 0xffd7 are restart markers, and a run
+# of 0xff is padding. Elsewhere whatever is neither a marker nor its padding is stray, and skipped.
 _AFTER_SCAN = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
 _MARKER = re.compile(rb"\xff[^\x00\xff]")
 
@@ -51,8 +52,8 @@ class JpegHeader(NamedTuple):
         width: In pixels, at least 1.
         height: In pixels, at least 1.
         components: 1 (gray), 3 (YCbCr or RGB) or 4 (CMYK or YCCK).
-        sampling: Chroma sampling, ``"4:2:0"`` and the like; ``"4:0:0"`` for gray; for rarer ones
-            the factors of every component, as in ``"2x2,1x2,1x1"``.
+        sampling: Chroma sampling such as ``"4:2:0"``; ``"4:0:0"`` for gray; for rare kinds the
+            factors of every component, as in ``"2x2,1x2,1x1"``.
         progressive: Whether coefficients arrive over several scans.
         arithmetic: Whether entropy coding is arithmetic; Huffman otherwise.
         restart_interval: MCUs between restart markers in the first scan; 0 means none.
@@ -85,9 +86,9 @@ def read_jpeg_header(
 ) -> JpegHeader:
     """Walk the markers of a JPEG from its first byte to its end-of-image marker.
 
-    What libjpeg reads past without an error is none: bytes between segments, and after the only
-    scan of a Huffman-coded image a missing end, since what is missing of such a scan shows when it
-    is decoded.
+    What libjpeg skips without an error is no error here: bytes between segments, and a missing
+    end-of-image marker after the only scan of a Huffman-coded image, since decoding tells whether
+    such a scan is complete.
 
     Args:
         data: The whole file; bytes after the end-of-image marker are ignored.
@@ -96,14 +97,14 @@ def read_jpeg_header(
         max_segments: Refuse a file with more marker segments.
 
     Raises:
-        DecodeError: The file is truncated, damaged, over a limit, or of a kind (12-bit, lossless,
-            hierarchical) that cannot be decoded.
+        DecodeError: The file is truncated, damaged, over a limit, or of a kind that cannot be
+            decoded (12-bit, lossless, hierarchical).
     """
     return _Walk(data, max_pixels, max_scans).run(max_segments)
 
 
 def is_lossless(data: bytes | memoryview) -> bool:
-    """Whether a JPEG's frame header says lossless with 8 bits, which libjpeg-turbo 3 reads."""
+    """Whether a JPEG is lossless with 8 bits, which Pillow reads by libjpeg-turbo 3."""
     at = 2
     for _ in range(MAX_SEGMENTS):
         found = _MARKER.search(data, at)
@@ -132,12 +133,12 @@ class _Walk:
         self._restart_interval = 0
         self._first_restart_interval = 0
         self._scans = 0
-        self._one_scan = False  # which, Huffman-coded, tells by itself whether it is whole
+        self._one_scan = False  # sequential Huffman: decoding tells whether it is complete
 
     def run(self, max_segments: int) -> JpegHeader:
         if bytes(self._data[:2]) != b"\xff\xd8":
             raise DecodeError("not a JPEG: it does not start with 0xffd8")
-        for _ in range(max_segments):
+        for _ in range(max_segments):  # a file of markers alone must not take minutes
             marker = self._next_marker()
             if marker == _EOI:
                 return self._header()
@@ -173,7 +174,7 @@ class _Walk:
         return self._data[at] << 8 | self._data[at + 1]
 
     def _next_marker(self) -> int | None:
-        """Pass what is up to the next marker, and that; None at the end of the bytes."""
+        """Move past the next marker, and return it; None if there is none."""
         found = _MARKER.search(self._data, self._at)
         if found is None:
             return None
@@ -181,7 +182,7 @@ class _Walk:
         return self._data[self._at - 1]
 
     def _pass_segment(self, marker: int) -> int | None:
-        """Pass a segment's length and content; where that begins, or None where it is cut."""
+        """Move past a segment; return where its content begins, or None if it is cut off."""
         if marker == _SOI:
             raise DecodeError("damaged JPEG: it has two start-of-image markers")
         if marker not in _KNOWN:
@@ -211,7 +212,7 @@ class _Walk:
         self._restart_interval = self._u16(start)
 
     def _read_scan(self, start: int) -> None:
-        """Check a scan's header and pass its entropy-coded data."""
+        """Check a scan's header, and move past its entropy-coded data."""
         if self._frame is None:
             raise DecodeError("damaged JPEG: a scan comes before the frame header")
         size = self._at - start
@@ -219,6 +220,7 @@ class _Walk:
         if not 1 <= components <= 4 or size != 4 + 2 * components:
             raise DecodeError(f"damaged JPEG: a scan header of {size} bytes")
         if not self._scans:
+            # Only the first scan's interval is reported: with one scan it holds for the image.
             self._first_restart_interval = self._restart_interval
             self._one_scan = (
                 self._frame.kind in _SEQUENTIAL and components == self._frame.components
@@ -226,6 +228,7 @@ class _Walk:
         self._scans += 1
         if self._scans > self._max_scans:
             raise DecodeError(f"JPEG with more than {self._max_scans} scans, over the limit")
+        # A scan has no length: its data end with the next marker that is not a restart.
         found = _AFTER_SCAN.search(self._data, self._at)
         self._at = len(self._data) if found is None else found.start()
 
@@ -245,7 +248,7 @@ class _Walk:
             raise DecodeError(f"JPEG with {precision}-bit samples; only 8-bit ones are supported")
         if components not in (1, 3, 4):
             raise DecodeError(f"JPEG with {components} components; 1, 3 and 4 are supported")
-        if height == 0:
+        if height == 0:  # it follows in a DNL marker; libjpeg refuses that, too
             raise DecodeError("JPEG with its height after its pixels (DNL), which is not supported")
         check_pixels(width, height, self._max_pixels)
         factors = [divmod(self._data[start + 7 + 3 * i], 16) for i in range(components)]
@@ -253,13 +256,13 @@ class _Walk:
 
 
 def _sampling(factors: list[tuple[int, int]]) -> str:
-    """Name the chroma sampling; ``factors`` are (horizontal, vertical) for each component."""
+    """Name the chroma sampling from each component's (horizontal, vertical) factors."""
     for h, v in factors:
         if not (1 <= h <= 4 and 1 <= v <= 4):
             raise DecodeError(f"damaged JPEG: sampling factors {h}x{v}, which must be 1 to 4")
     max_h, max_v = (max(column) for column in zip(*factors, strict=True))
     for h, v in factors:
-        if max_h % h or max_v % v:  # libjpeg-turbo makes no pixels of these
+        if max_h % h or max_v % v:  # libjpeg-turbo cannot decode these
             raise DecodeError(
                 f"JPEG with sampling factors {h}x{v}, which do not divide the {max_h}x{max_v} of "
                 "others"

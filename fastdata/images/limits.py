@@ -1,23 +1,23 @@
-"""What an image may ask for before anything is allocated or decoded for it."""
+"""Limits that a header must keep before anything is allocated or decoded for its image."""
 
 from typing import NamedTuple
 
 from fastdata.errors import DecodeError
 
 MAX_PIXELS = 178_956_970
-"""Most pixels of one image: where Pillow, too, refuses instead of warning (twice its
-``Image.MAX_IMAGE_PIXELS``, which is a quarter of 1 GiB at 3 bytes a pixel)."""
+"""Most pixels of one image: where Pillow refuses it, too (twice ``Image.MAX_IMAGE_PIXELS``, which
+is a quarter of 1 GiB at 3 bytes a pixel)."""
 
 MOST_PIXELS = 2**30
-"""Most that a user may ask for in the place of ``MAX_PIXELS``: OpenCV's own limit."""
+"""Most that a user may set instead of ``MAX_PIXELS``: OpenCV's own limit."""
 
 MAX_SCANS = 100
-"""Most scans of one JPEG: cjpeg accepts no script with more. A decoder visits every pixel once for
-each scan, however few bytes that scan has: 2,000 empty ones cost over 17 s in a 321 KB file."""
+"""Most scans of one JPEG, as many as cjpeg writes. A decoder visits every pixel once for each scan,
+however few bytes the scan has: 2,000 empty ones in a file of 321 KB took over 17 s."""
 
 MAX_SEGMENTS = 4096
-"""Most marker segments of one JPEG, which bounds their bytes to 256 MiB as well. The 255 pieces of
-the largest ICC profile and six segments for each of ``MAX_SCANS`` scans need fewer than 1,000."""
+"""Most marker segments of one JPEG, which also limits their bytes to 256 MiB. The 255 pieces of the
+largest ICC profile and six segments for each of ``MAX_SCANS`` scans are fewer than 1,000."""
 
 
 class JpegLimits(NamedTuple):
@@ -29,7 +29,7 @@ class JpegLimits(NamedTuple):
 
 
 def check_pixels(width: int, height: int, max_pixels: int = MAX_PIXELS) -> None:
-    """Refuse a size from a header before anyone allocates memory for it.
+    """Refuse a size that a header states before memory is allocated for it.
 
     Raises:
         DecodeError: The image is empty or larger than ``max_pixels``.

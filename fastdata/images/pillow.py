@@ -1,12 +1,12 @@
-"""Images that OpenCV does not read, or reads otherwise than Pillow, by Pillow; imported lazily.
+"""Decodes by Pillow, imported lazily, what OpenCV cannot read or reads differently.
 
-A format is one of a list, and opened by its own class: no file reaches a decoder that starts other
-programs (EPS), or one that was never meant for pictures from strangers. Pixels are those of
-``Image.open(file).convert("RGB")``, but where that clips to white or black:
+Only the formats listed here are read, each by its own class: no file from a stranger reaches a
+decoder that starts other programs (EPS). Pixels are those of ``Image.open(file).convert("RGB")``,
+except where that clips to white or black:
 
-- 16-bit gray keeps its upper 8 bits, where Pillow makes all above 255 white.
+- 16-bit gray keeps its upper 8 bits; Pillow makes everything above 255 white.
 - Integers of more than 16 bits or with a sign, and floats, have no agreed black and white: the
-  least value of the image becomes black, the greatest white. Pillow clips them to 0 and 255.
+  smallest value of the image becomes black and the largest white. Pillow clips them to 0 and 255.
 """
 
 import importlib
@@ -29,7 +29,7 @@ INSTALL = "pip install 'fastdata[formats]'"
 class _Format(NamedTuple):
     label: str
     opener: str  # module and class
-    magic: tuple[bytes, ...] = ()  # what a file starts with; where there is none, its name decides
+    magic: tuple[bytes, ...] = ()  # what a file starts with; without any, its name decides
     endings: tuple[str, ...] = ()
 
 
@@ -55,13 +55,13 @@ FORMATS = {
     "tga": _Format("TGA", "PIL.TgaImagePlugin.TgaImageFile", (), ("tga", "icb", "vda", "vst")),
     "tiff": _Format("TIFF", "PIL.TiffImagePlugin.TiffImageFile"),
 }
-"""What Pillow may be asked to read, by name; formats without magic and endings, only by name."""
+"""What Pillow may be asked to read. Formats with neither magic nor endings are told elsewhere."""
 
 _BRANDS = {
     "avif": (b"avif", b"avis"),
     "heif": (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"hevm", b"hevs"),
 }
-_CONTAINERS = (b"mif1", b"msf1")  # of either: further brands tell
+_CONTAINERS = (b"mif1", b"msf1")  # of either format: their further brands tell which
 
 
 def pillow_format(head: bytes, name: str = "") -> str | None:
@@ -69,7 +69,7 @@ def pillow_format(head: bytes, name: str = "") -> str | None:
 
     Args:
         head: The first 64 bytes of a file, or all of it.
-        name: The file's name, for formats that do not say in their bytes what they are.
+        name: The file's name, for formats whose bytes do not tell.
 
     Returns:
         One of :data:`FORMATS`, or None.
@@ -79,6 +79,7 @@ def pillow_format(head: bytes, name: str = "") -> str | None:
             return kind
     if head[4:8] == b"ftyp":
         return _sniff_container(head)
+    # By the name only after the bytes: TGA and PCX start with nothing that tells them.
     ending = name.rpartition(".")[2].lower()
     return next((kind for kind, known in FORMATS.items() if ending in known.endings), None)
 
@@ -94,10 +95,10 @@ def _sniff_container(head: bytes) -> str | None:
 
 
 def needs_pillow(data: bytes) -> str | None:
-    """Tell whether an image that was probed is none for OpenCV.
+    """Tell whether Pillow must decode an image that was probed.
 
     Returns:
-        Its name among :data:`FORMATS`; None where OpenCV reads it well.
+        Its name in :data:`FORMATS`; None if OpenCV gives the same pixels.
 
     Raises:
         DecodeError: Its header is truncated.
@@ -116,7 +117,7 @@ def needs_pillow(data: bytes) -> str | None:
 
 
 def open_header(data: bytes, kind: str, max_pixels: int = MAX_PIXELS) -> Any:
-    """Open an image and check its size; nothing is decoded.
+    """Open an image and check its size without decoding it.
 
     Args:
         data: The whole file.
@@ -124,7 +125,7 @@ def open_header(data: bytes, kind: str, max_pixels: int = MAX_PIXELS) -> Any:
         max_pixels: Most pixels that it may have.
 
     Returns:
-        A Pillow image for :func:`load`, of an animation the first frame.
+        A Pillow image for :func:`load`; of an animation the first frame.
 
     Raises:
         DecodeError: Pillow is missing, cannot read it, or it is too large.
@@ -132,11 +133,11 @@ def open_header(data: bytes, kind: str, max_pixels: int = MAX_PIXELS) -> Any:
     label = FORMATS[kind].label
     module, _, opener = FORMATS[kind].opener.rpartition(".")
     try:
-        # Not Image.open: its limit on pixels is a global of the process, and warns.
+        # Not Image.open, whose limit on pixels is global to the process and warns.
         image = getattr(importlib.import_module(module), opener)(io.BytesIO(data), "")
     except ImportError:
-        raise DecodeError(f"{label} of this kind is read by Pillow: {INSTALL}") from None
-    except Exception as error:  # a decoder raises anything on damaged bytes
+        raise DecodeError(f"{label} of this kind needs Pillow: {INSTALL}") from None
+    except Exception as error:  # decoders raise anything on damaged bytes
         raise _failure(label, error) from error
     width, height = image.size
     check_pixels(width, height, max_pixels)
@@ -147,7 +148,7 @@ def load(image: Any, kind: str, max_pixels: int = MAX_PIXELS) -> None:
     """Decode an image that :func:`open_header` opened.
 
     Raises:
-        DecodeError: Pillow cannot read it, or it is larger than it said.
+        DecodeError: Pillow cannot read it, or it is larger than its header states.
     """
     try:
         image.load()
@@ -155,7 +156,7 @@ def load(image: Any, kind: str, max_pixels: int = MAX_PIXELS) -> None:
         raise
     except Exception as error:
         raise _failure(FORMATS[kind].label, error) from error
-    width, height = image.size  # an ICO may hold another than it says
+    width, height = image.size  # the picture in an ICO may differ from its header
     check_pixels(width, height, max_pixels)
 
 
@@ -180,7 +181,7 @@ def to_rgb(image: Any) -> Pixels:
         return _gray((np.asarray(image) >> (depth(image) - 8)).astype(np.uint8))
     if image.mode in ("I", "F"):
         return _gray(_stretched(np.asarray(image)))
-    if image.mode == "La":  # which Pillow converts to nothing else
+    if image.mode == "La":  # Pillow converts it to LA only
         image = image.convert("LA")
     try:
         return np.array(image.convert("RGB"), np.uint8)
@@ -189,7 +190,7 @@ def to_rgb(image: Any) -> Pixels:
 
 
 def depth(image: Any) -> int:
-    """Bits of a sample of an opened Pillow image."""
+    """Bits per sample of an opened Pillow image."""
     if image.format == "TIFF":
         return int(max(image.tag_v2.get(258, (1,))))
     if image.mode == "F":
@@ -202,7 +203,7 @@ def _gray(plane: Pixels) -> Pixels:
 
 
 def _stretched(values: npt.NDArray[Any]) -> Pixels:
-    """Scale values so that the least becomes 0 and the greatest 255; what is not finite, 0."""
+    """Scale values to 0 for the smallest and 255 for the largest; non-finite ones become 0."""
     finite = values[np.isfinite(values)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
     scale = 255 / (high - low) if high > low else 0.0

@@ -1,6 +1,6 @@
-"""What an encoded image is, and how large, from its header alone.
+"""Tells the format and the size of an encoded image from its header.
 
-Files are known by their content: a PNG named .jpg is a PNG.
+Only the bytes count: a PNG named .jpg is a PNG.
 """
 
 import struct
@@ -22,17 +22,8 @@ from fastdata.images.limits import MAX_PIXELS, JpegLimits, check_pixels
 from fastdata.images.pillow import FORMATS as PILLOW_FORMATS
 from fastdata.images.pillow import INSTALL, pillow_format
 
-__all__ = [
-    "EXTENSIONS",
-    "FORMATS",
-    "MAX_PIXELS",
-    "ImageInfo",
-    "probe",
-    "sniff",
-]
-
 FORMATS = ("unknown", "jpeg", "png", "webp", "bmp", "gif", "tiff", "npy")
-"""Names of formats; the index of one is its code in a catalog, so the order never changes."""
+"""Names of formats; an index in this tuple is a code in catalogs, so the order never changes."""
 
 EXTENSIONS = {
     "jpeg": "jpg",
@@ -43,7 +34,7 @@ EXTENSIONS = {
     "tiff": "tif",
     "npy": "npy",
 }
-"""The extension that a member of a shard has, by format."""
+"""Extension of a shard's members, by format."""
 
 _READERS = {
     "png": read_png,
@@ -54,7 +45,7 @@ _READERS = {
     "npy": read_npy,
 }
 
-_BY_PILLOW = ("gif", "tiff", "bmp")  # always or sometimes
+_BY_PILLOW = ("gif", "tiff", "bmp")  # always, or some kinds of them
 
 _MAGIC: dict[str, bytes | tuple[bytes, ...]] = {
     "jpeg": b"\xff\xd8\xff",
@@ -68,18 +59,18 @@ _MAGIC: dict[str, bytes | tuple[bytes, ...]] = {
 
 
 class ImageInfo(NamedTuple):
-    """What a header says of an image.
+    """What its header says of an image.
 
     Attributes:
         format: One of ``FORMATS``.
         width: In pixels, as decoded: EXIF orientation is not applied, TIFF's own is.
         height: In pixels, as decoded.
-        components: Channels as they are stored: 1 for gray and for an index into a palette, 2 for
-            gray with alpha, 3 for colour, 4 for colour with alpha and for CMYK.
-        sampling: Chroma sampling of a JPEG, ``"4:2:0"`` and the like, ``"4:0:0"`` for gray, the
-            factors of every component for rare ones; empty for other formats.
+        components: Stored channels: 1 for gray and for an index into a palette, 2 for gray with
+            alpha, 3 for colour, 4 for colour with alpha and for CMYK.
+        sampling: Chroma sampling of a JPEG, such as ``"4:2:0"``; ``"4:0:0"`` for gray, the factors
+            of every component for rare kinds; empty for other formats.
         progressive: Whether it is a progressive JPEG.
-        restart_interval: MCUs between a JPEG's restart markers; 0 where there are none.
+        restart_interval: MCUs between a JPEG's restart markers; 0 if it has none.
     """
 
     format: str
@@ -95,12 +86,12 @@ def probe(data: bytes | memoryview, max_pixels: int = MAX_PIXELS) -> ImageInfo:
     """Tell the format and the size of an encoded image without decoding it.
 
     Args:
-        data: The whole file; a memoryview is of contiguous bytes.
+        data: The whole file; a memoryview must be of contiguous bytes.
         max_pixels: Refuse a larger image.
 
     Raises:
-        DecodeError: It is no image of a known format, or one that is truncated, damaged, over a
-            limit, or of a kind that cannot be decoded.
+        DecodeError: It is not an image of a known format, or is truncated, damaged, over a limit,
+            or of a kind that cannot be decoded.
     """
     view = memoryview(data)
     head = bytes(view[:64])
@@ -119,11 +110,11 @@ def probe(data: bytes | memoryview, max_pixels: int = MAX_PIXELS) -> ImageInfo:
 
 
 def decoding_bytes(info: ImageInfo, size: int) -> int:
-    """About the memory that decoding an image takes at most, beside its ``size`` bytes."""
+    """Estimate the most memory that decoding takes, besides the ``size`` bytes of the file."""
     if info.format == "npy":
         return size
-    # the pixels twice, in a decoder and out of it, as 4 bytes where there is alpha; and all
-    # coefficients of a JPEG that comes in several scans, or Pillow's copies
+    # The pixels twice, inside and outside the decoder, 4 bytes each with alpha; in addition all
+    # coefficients of a progressive JPEG, or Pillow's copies.
     large = info.progressive or info.format in _BY_PILLOW
     return info.width * info.height * (12 if large else 8)
 
@@ -139,6 +130,7 @@ def sniff(head: bytes) -> str | None:
         reads; None for anything else, videos and JPEG XL included.
     """
     for name, magic in _MAGIC.items():
+        # RIFF is the container of sounds and videos, too.
         if head.startswith(magic) and (name != "webp" or head[8:12] == b"WEBP"):
             return name
     return pillow_format(head)
@@ -153,6 +145,7 @@ def _refusal(head: bytes, name: str | None) -> DecodeError:
         )
     if not head:
         return DecodeError("not an image: it is empty")
+    # Named, since people do have them among their images and wonder.
     if head[4:8] == b"ftyp":
         return DecodeError(f"not an image that can be read: a video ({head[8:12]!r})")
     if head.startswith((b"\xff\x0a", b"\0\0\0\x0cJXL ")):

@@ -1,1 +1,1 @@
-"""Which samples come when, and what is cropped of them: pure functions."""
+"""Which samples come when, and how they are cropped: pure functions."""

@@ -1,11 +1,11 @@
-"""What is cut out of each image and how it is scaled: pure arithmetic over a batch.
+"""Crops: the part of each image that is kept, and its scale. Pure arithmetic over a batch.
 
 A plan is integers only, so that it is the same on every machine. Random numbers are keyed by
 (seed, epoch, sample id): a sample's crop does not depend on threads, ranks, batch size or resume.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -25,7 +25,7 @@ _ATTEMPTS = 10  # torchvision's number
 class CropPlan:
     """Crops of N images: resample ``source`` to ``scaled``, cut the output window, then flip.
 
-    ``output[y, x] = scaled_region[cut_y + y, cut_x + x]``, zero where that lies outside.
+    ``output[y, x] = scaled_region[cut_y + y, cut_x + x]``, zero outside the region.
 
     Attributes:
         size: (N, 2) int64, width and height of the whole images.
@@ -44,13 +44,17 @@ class CropPlan:
 
 
 class Crop(Protocol):
-    """What a loader needs of a crop: an output size, and a plan for a batch."""
+    """What a loader needs of a crop; its ``repr`` and ``flip`` are parts of the loader's state."""
 
     @property
     def shape(self) -> tuple[int, int]:
         """Height and width of the output in pixels."""
 
-    def plan(self, sizes: I64, ids: I64, *, seed: int, epoch: int, flip: float) -> CropPlan:
+    @property
+    def flip(self) -> float:
+        """Probability of a horizontal flip."""
+
+    def plan(self, sizes: I64, ids: I64, *, seed: int, epoch: int) -> CropPlan:
         """Crops for images of the given sizes.
 
         Args:
@@ -58,7 +62,6 @@ class Crop(Protocol):
             ids: (N,) sample ids, which key the random numbers.
             seed: Seed of the run.
             epoch: Epoch, from 0.
-            flip: Probability of a horizontal flip, from 0 to 1.
         """
 
 
@@ -74,30 +77,29 @@ class RandomResizedCrop:
         size: Side of the square output in pixels, or (height, width).
         scale: Smallest and largest share of the image's area.
         ratio: Smallest and largest width / height.
+        flip: Probability of a horizontal flip.
 
     Raises:
-        OptionError: A size, scale or ratio is out of range.
+        OptionError: An argument is out of range.
     """
 
     size: int | tuple[int, int]
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    flip: float = field(default=0.0, repr=False)  # a loader's state holds it beside the repr
+    shape: tuple[int, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Check the arguments."""
-        _checked_shape(self.size)
+        """Check the arguments, and work out the shape."""
+        object.__setattr__(self, "shape", _checked_shape(self.size))
+        _check_flip(self.flip)
         for name, pair, most in (("scale", self.scale, 1.0), ("ratio", self.ratio, 1e4)):
             if not 0 < pair[0] <= pair[1] <= most:
                 raise OptionError(
                     f"{name} must be (low, high) with 0 < low <= high <= {most:g}, found {pair}"
                 )
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Height and width of the output in pixels."""
-        return _checked_shape(self.size)
-
-    def plan(self, sizes: I64, ids: I64, *, seed: int, epoch: int, flip: float) -> CropPlan:
+    def plan(self, sizes: I64, ids: I64, *, seed: int, epoch: int) -> CropPlan:
         """Crops for images of the given sizes; see :class:`Crop`."""
         draws = rng.uniform(rng.key("crop", seed, epoch), ids, 2 * _ATTEMPTS + 3)  # (N, 23)
         width, height = self._sizes(sizes, draws[:, : 2 * _ATTEMPTS])
@@ -114,7 +116,7 @@ class RandomResizedCrop:
             source=np.stack([x, y, width, height], axis=1),
             scaled=np.tile(np.array(self.shape[::-1], np.int64), (len(ids), 1)),
             cut=np.zeros((len(ids), 2), np.int64),
-            flip=last[:, 2] < flip,
+            flip=last[:, 2] < self.flip,
         )
 
     def _sizes(self, sizes: I64, draws: F64) -> tuple[I64, I64]:
@@ -151,26 +153,25 @@ class CenterCrop:
         size: Side of the square output in pixels, or (height, width).
         resize: Length that the shorter side is scaled to first; None crops the image as it is.
             Where the image is smaller than the output, the rest is zero.
+        flip: Probability of a horizontal flip.
 
     Raises:
-        OptionError: A size is out of range.
+        OptionError: An argument is out of range.
     """
 
     size: int | tuple[int, int]
     resize: int | None = None
+    flip: float = field(default=0.0, repr=False)  # a loader's state holds it beside the repr
+    shape: tuple[int, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Check the arguments."""
-        _checked_shape(self.size)
+        """Check the arguments, and work out the shape."""
+        object.__setattr__(self, "shape", _checked_shape(self.size))
+        _check_flip(self.flip)
         if self.resize is not None:
             _checked_shape(self.resize)
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Height and width of the output in pixels."""
-        return _checked_shape(self.size)
-
-    def plan(self, sizes: I64, ids: I64, *, seed: int, epoch: int, flip: float) -> CropPlan:
+    def plan(self, sizes: I64, ids: I64, *, seed: int, epoch: int) -> CropPlan:
         """Crops for images of the given sizes; see :class:`Crop`."""
         draws = rng.uniform(rng.key("crop", seed, epoch), ids, 1)  # (N, 1)
         scaled = sizes
@@ -189,8 +190,13 @@ class CenterCrop:
             source=np.concatenate([zeros, sizes], axis=1),
             scaled=scaled,
             cut=cut,
-            flip=draws[:, 0] < flip,
+            flip=draws[:, 0] < self.flip,
         )
+
+
+def _check_flip(flip: float) -> None:
+    if not 0 <= flip <= 1:
+        raise OptionError(f"flip is a probability from 0 to 1, found {flip}")
 
 
 def _checked_shape(size: int | tuple[int, int]) -> tuple[int, int]:
@@ -217,3 +223,7 @@ def _exp(x: F64) -> F64:
     for _ in range(3):
         total *= total
     return total
+
+
+VALIDATION = CenterCrop(224, resize=256)
+"""The usual crop for evaluating ImageNet classifiers; the default of a loader."""

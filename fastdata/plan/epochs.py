@@ -1,8 +1,8 @@
-"""What an epoch draws: which sample comes at which position, and as which copy of it.
+"""Which sample comes at each position of an epoch, and which positions make up a rank's batches.
 
 Everything is a function of (choice, seed, epoch, position), so that ranks, threads and resumed
-processes agree without talking to each other. Nothing but what a user chose takes memory: a subset
-its ids, weights a table of their size.
+processes agree without talking to each other. Only the user's choice takes memory: a subset its
+ids, weights a table of their size.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastdata.errors import OptionError
-from fastdata.plan import order, rng, window
+from fastdata.plan import order, rng
 
 I64 = npt.NDArray[np.int64]
 Shuffle = bool | Literal["window"]
@@ -24,12 +24,12 @@ _TOTAL_BITS = 53  # of integer weights: a power of two, so that a random word's 
 
 
 class Draws(NamedTuple):
-    """What comes at N positions.
+    """The samples at N positions.
 
     Attributes:
         ids: (N,) int64 samples.
-        copies: (N,) int64; 0 where a sample comes for the first time in the epoch. Copies of one
-            sample have different numbers, and are augmented differently.
+        copies: (N,) int64; 0 the first time that a sample comes in the epoch. Copies of one sample
+            have different numbers, and are augmented differently.
     """
 
     ids: I64
@@ -43,11 +43,11 @@ def augmentation_keys(ids: I64, copies: I64) -> I64:
 
 @dataclass(frozen=True, eq=False)
 class Stratum:
-    """Samples that are drawn from alike.
+    """Samples with an equal chance to be drawn.
 
     Attributes:
         ids: (m,) ids, or all of a range.
-        draws: How often an epoch draws from them: m is each once; more or fewer are whole rounds
+        draws: How often an epoch draws from them: m takes each once; other numbers are whole rounds
             and a random rest.
     """
 
@@ -61,9 +61,9 @@ class Epochs:
 
     Attributes:
         fingerprint: Of the data set.
-        strata: What is drawn from; their draws add up to an epoch.
+        strata: Where samples are drawn from; their draws add up to an epoch.
         shuffle: True for the full permutation, ``"window"`` for one that reads nearly in the
-            order of the data set, False for that order itself.
+            order of the data set, False for the data set's own order.
         seed: Keys the order.
         repeats: How often each drawn sample comes in a row, each time augmented differently.
         weights: (m,) of the one stratum's samples, drawn with replacement; None draws each once.
@@ -77,9 +77,7 @@ class Epochs:
     weights: npt.NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
-        """Check what belongs together."""
-        if self.repeats < 1:
-            raise OptionError(f"repeats must be 1 or more, found {self.repeats}")
+        """Check that the fields fit each other."""
         if self.shuffle not in (True, False, "window"):
             raise OptionError(f"shuffle must be True, False or 'window', found {self.shuffle!r}")
         if any(stratum.draws < 1 for stratum in self.strata):
@@ -99,7 +97,7 @@ class Epochs:
 
     @cached_property
     def choice(self) -> str:
-        """Digest of what is drawn from, which a resumed run must agree on."""
+        """Digest of strata and weights, which a resumed run must agree on."""
         digest = hashlib.sha256()
         for stratum in self.strata:
             ids = stratum.ids
@@ -110,16 +108,18 @@ class Epochs:
         return digest.hexdigest()[:16]
 
     def draw(self, positions: I64, epoch: int) -> Draws:
-        """What comes at N positions, each in [0, len(self))."""
+        """The samples at N positions, each in [0, len(self))."""
         places, copies = np.divmod(positions, self.repeats)
         if self.weights is not None:
             return self._weighted(places, positions, epoch)
         total = len(self) // self.repeats
         key = order.epoch_key(self.fingerprint, self.seed, epoch)
         if self.shuffle == "window":
-            places = window.permutation(places, total, key)
+            places = order.windows(places, total, key)
         elif self.shuffle:
             places = order.permutation(places, total, key)
+        # the permutation runs over all strata at once: each owns a range of its places, so that
+        # their shares are exact in the epoch and random in a batch
         ids = np.empty(len(places), np.int64)
         start = 0
         for number, stratum in enumerate(self.strata):
@@ -144,6 +144,7 @@ class Epochs:
 
     def _weighted(self, places: I64, positions: I64, epoch: int) -> Draws:
         key = rng.key("weights", self.fingerprint, self.seed, epoch)
+        # repeats of a draw share a place, and so a sample
         words = rng.bits(key, places) & np.uint64(2**_TOTAL_BITS - 1)
         chosen = np.searchsorted(self._shares, words.astype(np.int64), side="right")
         # a sample may come at any positions: these tell its copies apart
@@ -165,8 +166,91 @@ class Epochs:
         if not np.isfinite(weights).all() or (weights < 0).any() or total <= 0:
             raise OptionError("weights must be finite, not negative, and not all zero")
         parts = np.floor(weights / total * 2.0**_TOTAL_BITS).astype(np.int64)
+        # what rounding left over goes to the largest, where it changes the least
         parts[parts.argmax()] += 2**_TOTAL_BITS - int(parts.sum())
         return np.cumsum(parts)
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """The batches of one rank in an epoch.
+
+    Global batch k covers the positions from k * B * W on (B = ``batch_size``, W = ``world_size``),
+    and rank r takes every W-th of them:
+
+        positions     0 1 2 3 4 5 6 7 8 9        B = 2, W = 2
+        global batch  0 0 0 0 1 1 1 1 2 2
+        rank          0 1 0 1 0 1 0 1 0 1
+
+    so that the global order does not depend on the world size, and all ranks have equally many
+    batches of equal size. With ``drop_last`` an incomplete global batch is left out. Without it
+    each rank gets ceil(rest / W) places of it; places beyond the last sample repeat the first
+    samples and are marked invalid. A single rank is never padded. The rest of an interrupted epoch
+    is planned in the same way, from its first position, ``start``.
+
+    Attributes:
+        samples: Samples in the epoch.
+        batch_size: Samples in a batch of one rank.
+        drop_last: Leave out the incomplete global batch.
+        rank: This rank, from 0.
+        world_size: Number of ranks.
+        start: First position; earlier ones were handed out already.
+
+    Raises:
+        OptionError: A number is out of range, or no batch is left.
+    """
+
+    samples: int
+    batch_size: int
+    drop_last: bool
+    rank: int = 0
+    world_size: int = 1
+    start: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        if not 1 <= self.batch_size < 2**31:
+            raise OptionError(f"batch_size must be from 1 to {2**31 - 1}, found {self.batch_size}")
+        if self.world_size < 1 or not 0 <= self.rank < self.world_size:
+            raise OptionError(
+                f"rank must lie in [0, world_size), found rank {self.rank} of {self.world_size}"
+            )
+        if not 0 <= self.start <= self.samples:
+            raise OptionError(f"start must lie in [0, {self.samples}], found {self.start}")
+        if self.start == 0 and len(self) == 0:
+            ranks = f" on each of {self.world_size} ranks" if self.world_size > 1 else ""
+            raise OptionError(
+                f"{self.samples} samples make no batch of {self.batch_size}{ranks}; "
+                "lower batch_size or set drop_last=False"
+            )
+
+    @property
+    def largest(self) -> int:
+        """Samples in the largest batch of a rank."""
+        return min(self.batch_size, self.samples)
+
+    @property
+    def global_batch(self) -> int:
+        """Samples in a global batch."""
+        return self.batch_size * self.world_size
+
+    def __len__(self) -> int:
+        """Batches of this rank, the same on every rank."""
+        whole, rest = divmod(self.samples - self.start, self.global_batch)
+        return whole + (rest > 0 and not self.drop_last)
+
+    def positions(self, index: int) -> tuple[I64, npt.NDArray[np.bool_]]:
+        """Positions of batch ``index`` and which of them are valid, both of shape (N,)."""
+        start = self.start + index * self.global_batch
+        rest = min(self.samples - start, self.global_batch)
+        places = -(-rest // self.world_size)
+        positions = start + self.rank + self.world_size * np.arange(places, dtype=np.int64)  # (N,)
+        # padding repeats real samples: a batch must have pixels in every place
+        return positions % self.samples, positions < self.samples
+
+    def end(self, index: int) -> int:
+        """Position after the global batch ``index``."""
+        return min(self.start + (index + 1) * self.global_batch, self.samples)
 
 
 def _take(ids: I64 | range, places: I64) -> I64:

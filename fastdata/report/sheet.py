@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fastdata.batch.decode import decode
 from fastdata.errors import DecodeError, DestinationError, OptionError
-from fastdata.loaders.readers.open_source import AnySource, open_source
+from fastdata.loaders.readers.packed import AnySource, open_source
 from fastdata.plan import rng
 from fastdata.plan.crop import Crop
 from fastdata.report.fonts import Fonts, fonts_for

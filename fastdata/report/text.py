@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 Rows = Mapping[str, object]
 
 _FEW = 10  # skipped files, or classes, that are listed in a table; JSON has them all
-_COUNTS = {"skipped": "skipped", "not_recoded": "not re-encoded", "lossy_notes": "lossy changes"}
+_COUNTS = ("skipped", "not_recoded", "lossy_notes")
+_NAMES = {  # of rows, where a fact's own name is not plain enough
+    "bytes": "image data",
+    "stored_bytes": "size on disk",
+    "not_recoded": "not re-encoded",
+    "lossy_notes": "lossy changes",
+}
 _HISTOGRAMS = {
     "width": "widths",
     "height": "heights",
@@ -53,9 +59,9 @@ def dataset_rows(facts: Mapping[str, Any]) -> Rows:
         low, high = (_end(name, number) for number in (bins[0][0], bins[-1][1]))
         rows[_HISTOGRAMS[name]] = f"{low} {_columns([count for *_, count in bins])} {high}"
     rows["packed with"] = ", ".join(_packing(facts.get("options", {})))
-    rows.update({shown: reasons(facts.get(name, {})) for name, shown in _COUNTS.items()})
+    rows |= {name: reasons(facts.get(name, {})) for name in _COUNTS}
     rows["unlabelled"] = rows["unlabelled"] or ""
-    return {name.replace("_", " "): value for name, value in rows.items() if value != ""}
+    return {_NAMES.get(name, name): value for name, value in rows.items() if value != ""}
 
 
 def _packing(options: Mapping[str, Any]) -> Iterator[str]:

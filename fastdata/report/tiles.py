@@ -50,7 +50,7 @@ def cropped(
     Returns:
         Left, top, right and bottom edge as shares of the image's width and height, from 0 to 1.
     """
-    plan = crops.plan(np.array([size], np.int64), np.array([sample]), seed=seed, epoch=0, flip=0)
+    plan = crops.plan(np.array([size], np.int64), np.array([sample]), seed=seed, epoch=0)
     (region,), (scaled,), (cut,) = plan.source, plan.scaled, plan.cut
     output = np.array(crops.shape[::-1])
     # A pixel of the resampled region is region / scaled pixels of the image.

@@ -13,7 +13,7 @@ def training_tiles(report: TrainReport) -> list[Tile]:
     tiles = [
         Tile(
             f"{accuracy(report.epochs[-1]):.1%}",
-            accuracy_name(report).replace("_", " "),
+            accuracy_name(report),
             f"epoch {len(report.epochs)}; chance is {1 / report.classes:.0%}",
         ),
         Tile(

@@ -1,9 +1,10 @@
-"""Every file that fastdata writes is opened here: whole or not at all, and never through a link.
+"""Opens every file that fastdata writes: whole or not at all, and never through a link.
 
 A folder may have been downloaded, so the names in it are not trusted: one may be a link to a file
 elsewhere, a second name of somebody's file, or a FIFO. Names are therefore looked up in a folder
-that was opened before. What is written is a file that was just created there, or one that is known
-to be a regular file with no other name. The folder itself may be a link: its user named it.
+that is already open, and only two kinds of file are written: one that was just created there, and
+one that is known to be a regular file with no other name. The folder itself may be a link, since
+the user named it.
 """
 
 import contextlib
@@ -24,18 +25,18 @@ from fastdata.errors import BusyError, DestinationError
 TMP_SUFFIX = ".tmp"
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-# What a lock holds: a number, or whatever a power cut leaves of it.
+# The content of a lock file: a process id, or what a power cut leaves of it.
 _LOCK = re.compile(rb"[0-9\n\0]*")
 _REMEDY = "fastdata never makes one here; remove it"
 
 
 def temporary(path: Path) -> Path:
-    """The sibling under whose name ``path`` is written until it is whole."""
+    """The name under which ``path`` is written until it is complete."""
     return path.with_name(path.name + TMP_SUFFIX)
 
 
 class Folder:
-    """An open folder, by which the files in it are created, opened, renamed and removed.
+    """An open folder, through which files in it are created, opened, renamed and removed.
 
     Every OSError names the full path.
 
@@ -45,7 +46,7 @@ class Folder:
     """
 
     def __init__(self, path: str | os.PathLike[str], fd: int | None = None) -> None:
-        """Open a folder by its path, which may lead through links, or take over a descriptor."""
+        """Open a folder by its path, which may contain links, or take over a descriptor."""
         self.path = os.fspath(path)
         self.fd = os.open(path, _FOLDER) if fd is None else fd
 
@@ -65,10 +66,10 @@ class Folder:
         os.close(self.fd)
 
     def subfolder(self, name: str | bytes) -> "Folder":
-        """Open a folder within this one, and make it first where there is none.
+        """Open a folder within this one; create it if it does not exist.
 
         Raises:
-            DestinationError: The name is a link, or no folder.
+            DestinationError: The name is a link, or not a folder.
         """
         with _naming(self.full(name)):
             try:
@@ -86,14 +87,15 @@ class Folder:
         return Folder(self.full(name), fd)
 
     def create(self, name: str | bytes) -> int:
-        """Open a new file for reading and writing, in place of whatever has the name."""
+        """Open a new file for reading and writing; whatever has the name is removed first."""
+        # O_EXCL: should somebody recreate the name after its removal, that is an error.
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self.remove(name)
         with _naming(self.full(name)):
             return above_standard(os.open(name, flags, 0o666, dir_fd=self.fd))
 
     def write(self, name: str | bytes, data: bytes) -> None:
-        """Write a new file in place of whatever has the name, at once and unsynced."""
+        """Write a new file without syncing it; whatever has the name is removed first."""
         fd = self.create(name)
         try:
             write_all(fd, data)
@@ -104,9 +106,10 @@ class Folder:
         """Open a file that fastdata wrote earlier, or with ``O_CREAT`` a new one.
 
         Raises:
-            DestinationError: The name leads to something that is not such a file: a link, a FIFO,
-                or, where it is opened for writing, a file with another name besides.
+            DestinationError: The name is a link, a FIFO or the like or, when opened for writing, a
+                file that has another name.
         """
+        # O_NONBLOCK: opening a FIFO would wait for its other end.
         flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with _naming(self.full(name)):
             try:
@@ -120,6 +123,7 @@ class Folder:
         if not stat.S_ISREG(status.st_mode):
             what = "not a regular file"
         elif status.st_nlink > 1 and flags & (os.O_WRONLY | os.O_RDWR):
+            # Under its other name it may be anybody's file, which writing would change.
             what = "a hard link to a file that has another name, too"
         if what is not None:
             os.close(fd)
@@ -127,47 +131,47 @@ class Folder:
         return fd
 
     def status(self, name: str | bytes) -> os.stat_result:
-        """Status of what has the name, links not followed."""
+        """Status of what has the name; links are not followed."""
         with _naming(self.full(name)):
             return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
 
     def rename(self, old: str | bytes, new: str | bytes, into: "Folder | None" = None) -> None:
-        """Give a file another name, in this folder or in another; a link of that name goes."""
+        """Rename a file, within this folder or into another; whatever has that name is replaced."""
         target = into or self
         with _naming(target.full(new)):
             os.replace(old, new, src_dir_fd=self.fd, dst_dir_fd=target.fd)
 
     def remove(self, name: str | bytes) -> None:
-        """Remove a file, if there is one; of a link, the link."""
+        """Remove a file, if there is one; of a link, only the link."""
         with _naming(self.full(name)), contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self.fd)
 
     def sync(self) -> None:
-        """Make renames and removals last; without it a power cut may undo them."""
+        """Make renames and removals durable; without it a power cut may undo them."""
         try:
             os.fsync(self.fd)
         except OSError as error:
-            # Some network and FUSE file systems cannot sync a folder; there is nothing else to do.
+            # Some network and FUSE file systems cannot sync a folder; nobody can do more there.
             if error.errno not in (errno.EINVAL, errno.ENOTSUP):
                 raise
 
     def full(self, name: str | bytes) -> str:
-        """The path of a file in it, for errors."""
+        """Path of a file in this folder, for errors."""
         return os.path.join(self.path, os.fsdecode(name))
 
 
 @contextlib.contextmanager
 def _naming(path: str) -> Iterator[None]:
-    """Let an OSError name a path, not a name within a folder."""
+    """Make an OSError show the full path instead of a name within a folder."""
     try:
         yield
-    except OSError as error:
+    except OSError as error:  # from a call with dir_fd, which knows only the name
         error.filename, error.filename2 = path, None
         raise
 
 
 def create(path: Path) -> int:
-    """Open a new file for reading and writing, in place of whatever has the name.
+    """Open a new file for reading and writing; whatever has the name is removed first.
 
     Raises:
         OSError: It cannot be created.
@@ -180,7 +184,7 @@ def open_own(path: Path, flags: int = os.O_RDONLY) -> int:
     """Open a file that fastdata wrote earlier; see :meth:`Folder.open_own`.
 
     Raises:
-        DestinationError: It is a link, or no regular file.
+        DestinationError: It is a link, or not a regular file.
         OSError: It cannot be opened.
     """
     with Folder(path.parent) as folder:
@@ -188,7 +192,7 @@ def open_own(path: Path, flags: int = os.O_RDONLY) -> int:
 
 
 def refuse_link(path: Path) -> None:
-    """Refuse a link in the place of a folder that is written within one that the user named.
+    """Refuse a link where a folder is to be written into a folder that the user named.
 
     Raises:
         DestinationError: It is one.
@@ -198,7 +202,7 @@ def refuse_link(path: Path) -> None:
 
 
 def own_size(path: Path) -> int | None:
-    """Size of a file that fastdata may continue to write; None where there is none."""
+    """Size of a file to which fastdata may append; None if there is none."""
     with contextlib.suppress(OSError):
         status = path.lstat()
         if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
@@ -207,28 +211,28 @@ def own_size(path: Path) -> int | None:
 
 
 def above_standard(fd: int) -> int:
-    """The same open file under a descriptor above 2.
+    """Move an open file to a descriptor above 2.
 
-    A process that was started with a standard stream closed gets its number for the next file that
-    it opens; what libraries print would then be written into that file.
+    In a process that was started with a standard stream closed, the next file that is opened gets
+    its number, and what libraries print would end up in that file.
     """
     if fd > 2:
         return fd
     try:
-        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
+        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)  # the lowest free one from 3 on
     finally:
         os.close(fd)
 
 
 def write_atomically(path: Path, data: bytes | Callable[[BinaryIO], object]) -> None:
-    """Write a file so that its name always stands for the old content or for the new one.
+    """Write a file so that its name always has the old content or the new one, never a mixture.
 
     Args:
         path: The final name; its folder must exist.
         data: The content, or a function that writes it to the open file.
 
     Raises:
-        OSError: The file cannot be written; ``path`` is then as it was, and no temporary is left.
+        OSError: The file cannot be written; ``path`` is as before, and no temporary file is left.
     """
     with Folder(path.parent) as folder:
         write_temporary(folder, path.name, data)
@@ -241,7 +245,7 @@ def write_atomically(path: Path, data: bytes | Callable[[BinaryIO], object]) -> 
 
 
 def write_temporary(folder: Folder, name: str, data: bytes | Callable[[BinaryIO], object]) -> None:
-    """Write a file under its temporary name, and sync it; on an error none is left."""
+    """Write a file under its temporary name and sync it; on an error nothing is left."""
     tmp = name + TMP_SUFFIX
     fd = folder.create(tmp)
     try:
@@ -250,6 +254,7 @@ def write_temporary(folder: Folder, name: str, data: bytes | Callable[[BinaryIO]
                 data(file)
             else:
                 file.write(data)
+            # Before the rename: or after a power cut the final name might stand for an empty file.
             sync(file)
     except BaseException:
         folder.remove(tmp)
@@ -257,40 +262,40 @@ def write_temporary(folder: Folder, name: str, data: bytes | Callable[[BinaryIO]
 
 
 def write_all(fd: int, data: bytes | bytearray | memoryview) -> None:
-    """Write all of it to a descriptor: one call of the system may take less."""
+    """Write all bytes to a descriptor; a single system call may write fewer."""
     left = memoryview(data)
     while left:
         left = left[os.write(fd, left) :]
 
 
 def sync(file: BinaryIO) -> None:
-    """Put what was written to an open file on the disk itself."""
+    """Flush an open file, and wait until its content is on the disk."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def publish(path: Path) -> None:
-    """Give a file that was written under the temporary name and synced its final one, lastingly."""
+    """Rename a file that is complete and synced from its temporary name to ``path``, durably."""
     with Folder(path.parent) as folder:
         folder.rename(path.name + TMP_SUFFIX, path.name)
         folder.sync()
 
 
 def fsync_folder(path: Path) -> None:
-    """Make renames and removals in a folder last; without it a power cut may undo them."""
+    """Make renames and removals in a folder durable; without it a power cut may undo them."""
     with Folder(path) as folder:
         folder.sync()
 
 
 class Lock:
-    """A lock file that keeps a second process out while the first one lives.
+    """A lock file that keeps out a second process while the first one lives.
 
-    The kernel frees the lock with its holder, so the file of a holder that was killed is taken
-    over. The file holds the holder's process id, and is removed at release.
+    The kernel frees the lock when its holder ends, however it ends, so the file of a process that
+    was killed is no obstacle. The file contains the holder's process id, and is removed on release.
 
     Args:
-        path: The lock file, by custom ending in ``.lock``; its folder must exist.
-        what: What the lock protects, for the message of the error.
+        path: The lock file; its folder must exist.
+        what: The path that the lock protects, for error messages.
     """
 
     def __init__(self, path: Path, what: str) -> None:
@@ -304,8 +309,8 @@ class Lock:
 
         Raises:
             BusyError: Another process, or another part of this one, holds it.
-            DestinationError: Something that is no lock of ours has its name.
-            OSError: The lock file cannot be made.
+            DestinationError: The name belongs to something that is not a lock of fastdata.
+            OSError: The lock file cannot be created.
         """
         self._folder = Folder(self._path.parent)
         try:
@@ -316,7 +321,7 @@ class Lock:
             self._folder.close()
             raise
         self._fd, self._process = fd, os.getpid()
-        try:
+        try:  # write down who holds it, for the error that others get
             os.ftruncate(fd, 0)
             os.write(fd, f"{os.getpid()}\n".encode())
         except BaseException:
@@ -333,9 +338,9 @@ class Lock:
         self.release()
 
     def release(self) -> None:
-        """Remove the file, then free the lock: in the other order it could be another's file.
+        """Remove the file, then free the lock; the other order might remove the next holder's file.
 
-        In a forked child the lock is still its parent's.
+        A forked child removes nothing: the lock is its parent's.
         """
         fd, self._fd = self._fd, -1
         try:
@@ -346,11 +351,12 @@ class Lock:
             os.close(fd)
 
     def _try(self) -> int:
-        """A descriptor that holds the lock, or -1 if the file was removed while it was taken."""
+        """Return a descriptor that holds the lock, or -1 if its holder just removed the file."""
         fd = self._folder.open_own(self._path.name, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._refuse_other(fd)
+            # The lock is on the file, not on its name, which the last holder may have removed.
             if self._is_current(fd):
                 return fd
         except BlockingIOError:
@@ -366,12 +372,12 @@ class Lock:
         return -1
 
     def _refuse_other(self, fd: int) -> None:
-        """Refuse a file that holds what no lock does."""
+        """Refuse a file with content that no lock has: it is somebody's."""
         if not _LOCK.fullmatch(os.pread(fd, 32, 0)):
-            raise DestinationError(f"{self._path}: no lock of fastdata; move it away")
+            raise DestinationError(f"{self._path}: not a lock of fastdata; move it away")
 
     def _is_current(self, fd: int) -> bool:
-        """Whether the locked file is still the one of this name."""
+        """Whether the locked file still has its name."""
         try:
             there = self._folder.status(self._path.name)
         except FileNotFoundError:

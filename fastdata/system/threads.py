@@ -1,4 +1,4 @@
-"""Threads to work on, and what a forked child has of them: none."""
+"""Threads that run functions, and who owns them: a forked child has none of its parent's."""
 
 import atexit
 import contextlib
@@ -20,25 +20,28 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 MOST = 1024
-"""Threads, processes and batches ahead that anybody may ask for."""
+"""Most threads, processes or batches ahead that anybody may ask for."""
+
+_POLL = 1.0  # seconds between checks of a task; its end wakes the waiter at once anyway
+_REMEDY = "raise the limit (ulimit -u, a container's pids), or ask for fewer threads"
 
 
 def check_count(name: str, count: int, most: int = MOST) -> None:
-    """Refuse a number of anything that is out of range.
+    """Refuse a number that is out of range.
 
     Raises:
-        OptionError: It is less than 1, or more than ``most``.
+        OptionError: It is below 1 or above ``most``.
     """
     if not 1 <= count <= most:
         raise OptionError(f"{name} must be from 1 to {most}, found {count}")
 
 
 class Owner:
-    """Base of what has threads, processes or page-locked memory: it belongs to its process.
+    """Base of what has threads, processes or page-locked memory: it belongs to one process.
 
-    A forked child has its parent's objects, but no threads, no say over processes or devices, and
-    locks as they were at the fork. There an owner and all that it refers to is left alone: it is
-    not used, waited for or freed, until the child's end and beyond.
+    A forked child gets its parent's objects, but no threads, no control of processes or devices,
+    and locks in whatever state they were. So an owner and all that it refers to is left alone
+    there: not used, not waited for, and not freed even when the child ends.
     """
 
     def __init__(self) -> None:
@@ -46,11 +49,11 @@ class Owner:
         _OWNERS.add(self)
 
     def is_here(self) -> bool:
-        """Whether this is the process that made it, and not a child of that."""
+        """Whether this is the process that made it, and not a forked child."""
         return os.getpid() == self._process
 
     def require_here(self) -> None:
-        """Refuse to be used by a forked child.
+        """Refuse to be used in a forked child.
 
         Raises:
             OptionError: This is one.
@@ -59,10 +62,10 @@ class Owner:
             raise OptionError("a loader's threads do not survive a fork; make it in the child")
 
     def leave_to_parent(self) -> None:
-        """Called in a forked child, before anything else runs there."""
+        """Called in a forked child before anything else runs there."""
 
     def end_with_interpreter(self) -> None:
-        """Called when the interpreter ends, before its threads are ended."""
+        """Called when the interpreter ends, before threads are ended."""
 
 
 _OWNERS: "weakref.WeakSet[Owner]" = weakref.WeakSet()
@@ -71,8 +74,8 @@ _OWNERS: "weakref.WeakSet[Owner]" = weakref.WeakSet()
 def _after_fork_in_child() -> None:
     for owner in _OWNERS:
         owner.leave_to_parent()
-        # A reference that nothing gives back, not even the interpreter at its end: a destructor
-        # would wait for threads, or take page-locked memory from the parent's device.
+        # Nothing gives this reference back, not even the interpreter as it ends: a destructor would
+        # wait for threads that are not there, or free page-locked memory of the parent's device.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(owner))
 
 
@@ -80,7 +83,7 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class Flag:
-    """Set once, and seen by all threads. It has no lock, which a Ctrl-C could leave locked."""
+    """Set once and seen by all threads. An Event has a lock, which a Ctrl-C could leave locked."""
 
     def __init__(self) -> None:
         self._set = False
@@ -95,16 +98,18 @@ class Flag:
 
 
 class Task(Future[_T]):
-    """A function that one of the threads runs, and its result.
+    """A function for one of the threads to run, and its result.
 
-    It does as other futures do, but holds no lock while Python code runs: a Ctrl-C in the midst of
-    waiting or cancelling would leave it locked, and the thread would wait for it for ever.
+    It behaves as any future, but holds no lock while Python code runs: a Ctrl-C in the middle of
+    waiting or cancelling would leave that locked, and the thread would wait for it for ever.
     """
 
     def __init__(self, call: Callable[[], _T]) -> None:
         self._call: Callable[[], _T] | None = call
-        self._fate: dict[str, bool] = {}  # who came first, in one step: a thread, or cancel()
-        self._ended = threading.Lock()  # held until the end; waiting on it alone needs no Python
+        # Who came first, a thread or cancel(): setdefault() decides it in one atomic step.
+        self._fate: dict[str, bool] = {}
+        # Held until the function ends. Waiting for a bare lock runs no Python code.
+        self._ended = threading.Lock()
         self._ended.acquire()
         self._done = False
         self._error: BaseException | None = None
@@ -116,37 +121,37 @@ class Task(Future[_T]):
             return
         try:
             self._value = call()
-        except BaseException as error:  # noqa: BLE001 - it travels to whoever waits
+        except BaseException as error:  # noqa: BLE001 - it is raised where the result is asked for
             self._error = error
         self._done = True
         self._ended.release()
 
     def cancel(self) -> bool:
-        """Do not begin it; whether that came in time."""
+        """Keep it from starting; False if it already has."""
         return self._fate.setdefault("cancelled", True)
 
     def cancelled(self) -> bool:
-        """Whether it was cancelled in time."""
+        """Whether it was cancelled before it started."""
         return self._fate.get("cancelled", False)
 
     def running(self) -> bool:
-        """Whether it was begun, and did not end yet."""
+        """Whether it started and has not ended."""
         return bool(self._fate) and not self.done()
 
     def done(self) -> bool:
-        """Whether nothing runs any more, nor will."""
+        """Whether it has ended or will never start."""
         return self._done or self.cancelled()
 
     def wait(self, seconds: float) -> bool:
         """Wait until it is done; False if that takes longer."""
         if not self.done() and self._ended.acquire(timeout=max(0.0, seconds)):
-            self._ended.release()  # for others who wait; what is done is not waited for
+            self._ended.release()  # for others who wait
         return self.done()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Its error, or None; raises as :meth:`result` does where there is neither."""
+        """Its error, or None if it had none; raises as :meth:`result` if it has not ended."""
         end = None if timeout is None else time.monotonic() + timeout
-        while not self.wait(_LOOK if end is None else min(_LOOK, end - time.monotonic())):
+        while not self.wait(_POLL if end is None else min(_POLL, end - time.monotonic())):
             if end is not None and time.monotonic() >= end:
                 raise TimeoutError
         if self.cancelled():
@@ -165,12 +170,13 @@ class Task(Future[_T]):
                 raise error
             return self._value
         finally:
-            error = None  # whose traceback refers to here
+            # The traceback refers to this frame: keep no cycle of it, the error and this task.
+            error = None
             del self
 
 
 def ended(tasks: Iterable[Task[Any]], seconds: float) -> bool:
-    """Wait until all are done; False if that takes longer."""
+    """Wait until all are done; False if that takes longer than ``seconds``."""
     end = time.monotonic() + seconds
     return all(task.wait(end - time.monotonic()) for task in tasks)
 
@@ -178,16 +184,17 @@ def ended(tasks: Iterable[Task[Any]], seconds: float) -> bool:
 class Threads(Executor, Owner):
     """Threads that run functions in the order of submission.
 
-    They start with the first function. Where the system allows fewer, these do all the work. They
-    end after :meth:`shutdown`, with the last reference to this object, or with the interpreter.
+    They start with the first function. If the system allows fewer than asked for, those do all the
+    work. They end after :meth:`shutdown`, with the last reference to this object, or with the
+    interpreter.
     """
 
     def __init__(self, most: int, name: str) -> None:
         """Start none yet.
 
         Args:
-            most: Threads.
-            name: Of the threads, to tell them apart in a debugger.
+            most: Number of threads.
+            name: Prefix of their names in a debugger.
         """
         super().__init__()
         self._most = most
@@ -199,7 +206,7 @@ class Threads(Executor, Owner):
         weakref.finalize(self, _end, self._queue).atexit = False
 
     def start(self) -> int:
-        """Start them now; how many there are.
+        """Start them now, and return how many run.
 
         Raises:
             ThreadError: The system allows none.
@@ -214,7 +221,7 @@ class Threads(Executor, Owner):
 
         Raises:
             ThreadError: The system allows none.
-            OptionError: This is a forked child of the process that they belong to.
+            OptionError: This is a forked child of their process.
         """
         self.require_here()
         with self._guard:
@@ -227,7 +234,7 @@ class Threads(Executor, Owner):
         return task
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002
-        """End the threads once everything was run, or what is running if the rest is cancelled."""
+        """End the threads after all that was submitted, or only after what is running now."""
         if not self.is_here():
             return
         with self._guard:
@@ -245,7 +252,7 @@ class Threads(Executor, Owner):
     def _start(self) -> int:
         while len(self._threads) < self._most:
             name = f"{self._name}-{len(self._threads)}"
-            # a daemon, as others would be waited for before anything tells them to end
+            # A daemon: the interpreter waits for others before it calls what tells them to end.
             thread = threading.Thread(target=_run, args=(self._queue,), name=name, daemon=True)
             try:
                 start(thread)
@@ -271,7 +278,7 @@ def start(thread: threading.Thread) -> None:
 
 
 def warn_of_fewer(started: int, wanted: int) -> None:
-    """Say that work goes on with fewer threads than were asked for."""
+    """Warn that fewer threads than asked for do the work."""
     warnings.warn(
         f"only {started} of {wanted} threads could be started; {_REMEDY}",
         RuntimeWarning,
@@ -279,8 +286,6 @@ def warn_of_fewer(started: int, wanted: int) -> None:
     )
 
 
-_LOOK = 1.0  # seconds between looks at a task, whose end wakes the waiter by itself
-_REMEDY = "raise the limit (ulimit -u, a container's pids), or ask for fewer threads"
 _RUNNING: "weakref.WeakKeyDictionary[threading.Thread, SimpleQueue[Task[Any] | None]]"
 _RUNNING = weakref.WeakKeyDictionary()
 
@@ -288,17 +293,17 @@ _RUNNING = weakref.WeakKeyDictionary()
 def _run(queue: SimpleQueue[Task[Any] | None]) -> None:
     while (task := queue.get()) is not None:
         task.run()
-        del task  # what it refers to is not kept until the next one comes
-    queue.put(None)  # for the next thread, so that one is enough for however many there are
+        del task  # or all that it refers to would live until the next one comes
+    queue.put(None)  # for the next thread: one None ends them all
 
 
 def _end(queue: SimpleQueue[Task[Any] | None]) -> None:
-    """Let each thread end after what was submitted before."""
+    """Let the threads end after what was submitted before."""
     queue.put(None)
 
 
 def _at_exit() -> None:
-    """Let no thread compute while the interpreter and loaded libraries are taken down."""
+    """Let no thread compute while the interpreter and its libraries are taken down."""
     for owner in list(_OWNERS):
         owner.end_with_interpreter()
     for thread, queue in list(_RUNNING.items()):
@@ -307,7 +312,7 @@ def _at_exit() -> None:
     for thread in list(_RUNNING):
         thread.join()
     if (core := sys.modules.get("fastdata._core")) is not None:
-        core.hold_threads()  # those of others, which may be daemons
+        core.hold_threads()  # Python threads of others, which may be daemons, inside the core
 
 
 atexit.register(_at_exit)

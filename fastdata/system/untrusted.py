@@ -1,8 +1,9 @@
-"""The one reader of JSON: strict, and then field by field, each checked by name before it is used.
+"""Reading what may come from anybody: regular files of a bounded size, and strict JSON.
 
-The standard library's parser does the work. What it lets through, and JSON or the code that takes
-the values does not, is refused here: NaN and infinities, numbers out of range, names that come
-twice, nesting without end, and text that cannot be written anywhere.
+The standard library's parser reads the JSON. What it lets through although JSON does not, or the
+code that uses the values cannot, is refused here: NaN and infinities, numbers out of range,
+repeated names, endless nesting, and text that cannot be written. Then :class:`JsonFields` checks
+each field before anybody uses it.
 """
 
 import contextlib
@@ -18,35 +19,44 @@ from typing import Any, TypeVar
 from fastdata.errors import FastdataError
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_MOST_DEPTH = 64
-_MOST_DIGITS = 40  # of an integer; 128 bits
-_MOST_COUNT = 2**63 - 1
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_MOST_DEPTH = 64
+_MOST_DIGITS = 40  # of an integer: 128 bits have 39, and parsing takes quadratic time
+_MOST_COUNT = 2**63 - 1
+_TOO_DEEP = f"nested more than {_MOST_DEPTH} deep"
 _T = TypeVar("_T")
+
+
+def regular_fd(path: str | os.PathLike[str]) -> int:
+    """Open a regular file for reading, by a link or not; the caller closes the descriptor.
+
+    Raises:
+        OSError: It cannot be opened, or is a FIFO, a device or a folder.
+    """
+    # Without O_NONBLOCK, opening a FIFO would wait for a writer.
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+    return fd
 
 
 @contextlib.contextmanager
 def open_regular(path: str | os.PathLike[str]) -> Iterator[int]:
-    """Open a regular file for reading, by a link or not; a FIFO or a device is an error.
-
-    Raises:
-        OSError: It cannot be opened, or is no regular file.
-    """
-    # Without O_NONBLOCK a FIFO would keep us waiting.
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    """Open a regular file as :func:`regular_fd` does, for the length of a context."""
+    fd = regular_fd(path)
     try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
         yield fd
     finally:
         os.close(fd)
 
 
 def read_regular(path: str | os.PathLike[str], most: int = 1 << 30) -> bytes:
-    """The content of a regular file of at most so many bytes.
+    """Read a regular file of at most ``most`` bytes.
 
     Raises:
-        OSError: As :func:`open_regular`, or it is larger: files with holes cost nothing to send.
+        OSError: As :func:`open_regular`, or it is larger: a sparse file of any size costs its
+            sender nothing, and the reader all memory.
     """
     with open_regular(path) as fd, os.fdopen(fd, "rb", closefd=False) as file:
         if os.fstat(fd).st_size > most:
@@ -55,17 +65,17 @@ def read_regular(path: str | os.PathLike[str], most: int = 1 << 30) -> bytes:
 
 
 def read_json(data: bytes, where: str, error: type[FastdataError], advice: str) -> Any:
-    """What a JSON text says.
+    """Parse a JSON text.
 
     Args:
         data: The text, UTF-8.
         where: The file, and the place in it, for errors.
-        error: What to raise where it is no JSON, or none that can be used.
+        error: What to raise if it is not JSON, or not usable.
         advice: What the user can do then.
 
     Returns:
         Finite numbers, integers of at most 40 digits, text that is Unicode or stands for bytes that
-        are none (see :func:`os.fsdecode`), and lists and objects of these, at most 64 deep.
+        are not (see :func:`os.fsdecode`), and lists and objects of these, at most 64 deep.
     """
     try:
         content = json.loads(
@@ -84,9 +94,6 @@ def read_json(data: bytes, where: str, error: type[FastdataError], advice: str) 
     return content
 
 
-_TOO_DEEP = f"nested more than {_MOST_DEPTH} deep"
-
-
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) != len(pairs):
@@ -95,7 +102,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _refuse_constant(text: str) -> object:
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def _finite(text: str) -> float:
@@ -120,8 +127,8 @@ def _can_be_written(text: str) -> bool:
 
 
 def _check(content: object, *, texts: bool) -> None:
-    """Check how deep values are nested and, where there may be any, texts with surrogates."""
-    level = [content]
+    """Check how deep values are nested, and ``texts`` for halves of surrogate pairs."""
+    level = [content]  # level by level: recursion would overflow on what is to be refused
     for _ in range(_MOST_DEPTH):
         inner: list[object] = []
         for value in level:
@@ -140,12 +147,12 @@ def _check(content: object, *, texts: bool) -> None:
 
 
 class JsonFields:
-    """Takes the fields out of a JSON object by name and type, and knows what is left.
+    """Takes the fields of a JSON object one by one, by name and type, and knows which are left.
 
     Args:
         where: The file, and the place in it, for errors.
-        content: What the JSON text holds.
-        error: What to raise where a field is not as it should be.
+        content: The parsed JSON.
+        error: What to raise if a field is missing, unknown or wrong.
         advice: What the user can do then.
     """
 
@@ -161,15 +168,15 @@ class JsonFields:
 
     @classmethod
     def read(cls, data: bytes, where: str, error: type[FastdataError], advice: str) -> "JsonFields":
-        """The fields of the object that a JSON text is; arguments as of :func:`read_json`."""
+        """Parse a JSON text that must be an object; arguments as for :func:`read_json`."""
         return cls(where, read_json(data, where, error, advice), error, advice)
 
     def inner(self, name: str, content: object) -> "JsonFields":
-        """The fields of an object within this one."""
+        """The fields of an object within this one, called ``name`` in errors."""
         return JsonFields(f"{self.where}: {name}", content, self._error, self._advice)
 
     def take(self, name: str, kind: type[_T]) -> _T:
-        """Take a field of exactly this type: to JSON, true is no integer."""
+        """Take a field of exactly this type: in JSON, true is not an integer."""
         if name not in self._left:
             raise self.problem(f"no field {name!r}")
         value = self._left.pop(name)
@@ -178,18 +185,32 @@ class JsonFields:
         return value
 
     def list_of(self, name: str, kind: type[_T]) -> tuple[_T, ...]:
-        """Take a list whose values all have one type."""
+        """Take a list of values of one type."""
         values = self.take(name, list)
         if any(type(value) is not kind for value in values):
             raise self.problem(f"{name!r} must hold {kind.__name__}s")
         return tuple(values)
 
+    def count(self, name: str) -> int:
+        """Take a number of things: an integer from 0 on."""
+        value = self.take(name, int)
+        if not _is_count(value):
+            raise self.problem(f"{name!r} must be 0 or more, and below 2^63, found {value}")
+        return value
+
     def counts(self, name: str) -> dict[str, int]:
-        """Take an object whose values all are numbers that are not negative."""
+        """Take an object whose values are all numbers of things."""
         values = self.take(name, dict)
         if not all(map(_is_count, values.values())):
             raise self.problem(f"{name!r} must hold numbers of 0 or more")
         return values
+
+    def digest(self, name: str) -> str:
+        """Take a SHA-256 in the form ``"sha256:..."``."""
+        value = self.take(name, str)
+        if not _DIGEST.fullmatch(value):
+            raise self.problem(f"{name!r} must be sha256:..., found {value!r:.80}")
+        return value
 
     def digest_or_none(self, name: str) -> str | None:
         """Take a digest, or null."""
@@ -203,30 +224,15 @@ class JsonFields:
             return self.take(name, type(None))
         return self.inner(name, self.take(name, dict))
 
-    def count(self, name: str) -> int:
-        """Take a number that is not negative."""
-        value = self.take(name, int)
-        if not _is_count(value):
-            raise self.problem(f"{name!r} must be 0 or more, and below 2^63, found {value}")
-        return value
-
-    def digest(self, name: str) -> str:
-        """Take a digest."""
-        value = self.take(name, str)
-        if not _DIGEST.fullmatch(value):
-            raise self.problem(f"{name!r} must be sha256:..., found {value!r:.80}")
-        return value
-
     def end(self) -> None:
-        """Check that nothing is left."""
+        """Refuse fields that nobody took."""
         if self._left:
             raise self.problem(f"unknown fields {sorted(self._left)}")
 
     def problem(self, text: str) -> FastdataError:
-        """The error that says so of this object."""
+        """Make the error that says ``text`` of this object."""
         return self._error(f"{self.where}: {text}; {self._advice}")
 
 
 def _is_count(value: object) -> bool:
-    """Whether a value is a number of things; true is none."""
-    return type(value) is int and 0 <= value <= _MOST_COUNT
+    return type(value) is int and 0 <= value <= _MOST_COUNT  # true is an int, but not a count

@@ -59,6 +59,7 @@ def measure_ceiling(
         clock: What tells the time; steps on CUDA are waited for before it is read.
     """
     with closing(_endless(loader)) as batches, step.preserved():
+        # Cloned: the batch itself would keep one of the loader's buffers.
         first = next(batches)
         fixed = first.images.clone(), first.labels.clone()
         resident = _Feed(itertools.repeat(fixed), clock)
@@ -73,6 +74,7 @@ def measure_ceiling(
         if spinning:
             runs.append(spin)
         step.module.train()
+        # Ranks must make equally many steps, or one would wait for another in vain.
         tried = sum(run(1, 2).seconds / 2 for run in runs)  # one step of each kind
         each = _on_all_ranks(tried, step.device) / ranks.world_size()
         lead_in, steps = _plan(seconds / rounds / each)

@@ -99,6 +99,7 @@ class Checkpoints:
             OSError: The file cannot be written; the previous checkpoint is kept.
         """
         device = self._step.device
+        # Every rank has its own sums and random state; all else is the same on all of them.
         sums, random = ranks.gather(at.meter.sums()).cpu(), ranks.gather(random_state(device)).cpu()
         if ranks.rank() == 0:
             content = {
@@ -122,6 +123,7 @@ class Checkpoints:
             StateError: The file is damaged, or of another run; the message names the difference.
         """
         content = read(self._path)
+        # The run is compared before the numbers, for the message to name what differs.
         _check_same(self._path, content["run"], self._run)
         if not _fits_together(content, len(self._data)):
             raise StateError(
@@ -169,6 +171,7 @@ def prepare(setup: Setup, device: torch.device) -> bool:
     if setup.checkpoint is None:
         return False
     path = Path(setup.checkpoint)
+    # Ranks may see different file systems, so they compare what they see before any of them writes.
     if not path.parent.is_dir():
         raise OptionError(f"checkpoint: the folder {path.parent} does not exist; create it")
     if path.exists() and not setup.resume:

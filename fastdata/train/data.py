@@ -53,16 +53,18 @@ def open_data(
     size = recipe.size
     load = partial(Loader, device=device, dtype=dtype, threads=threads)
     augment = Augmentation(recipe)
-    crop = RandomResizedCrop(size)
+    crop = RandomResizedCrop(size, flip=FLIP)
     data = closing.enter_context(
-        load(path, recipe.batch_size, crop=crop, flip=FLIP, seed=recipe.seed, augment=augment)
+        load(path, recipe.batch_size, crop=crop, seed=recipe.seed, augment=augment)
     )
     check_labelled(data.source)
+    # The classes are known only now, and the loader needed its augmentation before.
     augment.prepare(len(data.source.classes))
     if val is None:
         return data, None
     whole = CenterCrop(size, resize=round(size * 256 / 224))
     held_out = closing.enter_context(
+        # drop_last would leave samples out of the accuracy; padding is marked invalid instead
         load(val, recipe.batch_size, crop=whole, shuffle=False, drop_last=False)
     )
     _check_same_classes(data.source, held_out.source)

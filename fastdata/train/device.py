@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from fastdata.device.transfer import usable_device
 from fastdata.errors import OptionError
+from fastdata.loaders.options import usable_device
 from fastdata.plan import rng
 from fastdata.train.recipe import AMP, Recipe
 

@@ -69,7 +69,7 @@ def train_epoch(
     epoch, steps, batches = len(at.epochs), steps_in_epoch(data, recipe), len(data)
     done = at.step - epoch * steps
     lr = rate(at.step - 1) if done else 0.0
-    loss = None
+    loss = None  # of this epoch, when it was last read
     since = now(step.device)
 
     # A checkpoint may lie between an epoch's last step and its end. Iterating the loader then would
@@ -93,6 +93,7 @@ def train_epoch(
         if reading:  # waits for the device and for the other ranks, which a step alone does not
             loss = check_loss(at.meter.read().loss, epoch=epoch, steps=done, lr=lr)
             watch.scalars(at.step, {"train/loss": loss, "train/lr": lr})
+        # Ranks agree on stopping only where they wait for each other anyway.
         stopping = (reading or ranks.world_size() == 1) and stop.requested(step.device)
         if saved is not None and (stopping or saved.due(at.step)):
             at.seconds, since = at.seconds + now(step.device) - since, now(step.device)

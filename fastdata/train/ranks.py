@@ -32,6 +32,7 @@ def process_group(device: torch.device, timeout: float) -> Iterator[None]:
         yield
         return
     on_gpu = device.type == "cuda"
+    # With a device id, NCCL connects at once, so that a missing rank is noticed here.
     try:
         dist.init_process_group(
             "nccl" if on_gpu else "gloo",

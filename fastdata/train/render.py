@@ -48,4 +48,4 @@ def accuracy(epoch: EpochResult) -> float:
 
 def accuracy_name(report: TrainReport) -> str:
     """Which of the two :func:`accuracy` returns for this report."""
-    return "train_accuracy" if report.val is None else "val_accuracy"
+    return "train accuracy" if report.val is None else "val accuracy"

@@ -113,6 +113,7 @@ def train(
 
         # Train; after each epoch measure the exact accuracy on images that were held out.
         watch = stack.enter_context(Watch(setup, device=device, steps=steps - at.step))
+        # Without a checkpoint there is nothing to save first, and a signal may end the run at once.
         stop = Stop() if saved is None else stack.enter_context(Stop())
         reset_peak_memory(device)
         gpu = UtilizationSampler(device)
@@ -138,7 +139,7 @@ def train(
                 saved.write(at)
                 if stop.requested(device):
                     stop.obey()
-        peak_bytes = peak_memory(device)
+        peak_bytes = peak_memory(device)  # before the ceiling, which needs more
 
         # The share of the ceiling; its steps are undone.
         ceiling = _ceiling(step, data, setup.ceiling_seconds, tell)

@@ -70,8 +70,9 @@ class TrainStep:
         if recipe.sync_bn and ranks.world_size() > 1:
             module = nn.SyncBatchNorm.convert_sync_batchnorm(module)
         self.module = module
+        # A copy of the whole module, so it must come before anything that wraps its blocks.
         self.average = None if recipe.ema is None else Average(module, recipe.ema)
-        if recipe.checkpointing:  # after the copy for the average, which needs no gradients
+        if recipe.checkpointing:
             checkpoint_blocks(module)
 
         # The compiler comes last: it cuts its graphs where the first gradients can be sent to
@@ -122,11 +123,11 @@ class TrainStep:
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         if self._clip is not None:
-            self.scaler.unscale_(self.optimizer)
+            self.scaler.unscale_(self.optimizer)  # the norm is that of the real gradients
             clip_grad_norm_(self.module.parameters(), self._clip)
         self.scaler.step(self.optimizer)  # plain optimizer.step() unless amp is fp16
         self.scaler.update()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)  # the next backward pass then need not add
         if self.average is not None:
             self.average.update()
 
@@ -158,6 +159,7 @@ class TrainStep:
             OptionError: The model cannot take a batch of this shape, gives another number of
                 scores, or needs more memory than the device has.
         """
+        # A generator of its own: the run's random numbers must not depend on the warm-up.
         generator = torch.Generator().manual_seed(0)
         images = torch.randn(batch_size, 3, size, size, generator=generator)
         images = images.to(self.device, self._dtype, memory_format=torch.channels_last)

@@ -1,32 +1,53 @@
-"""What DALI is fed with: encoded bytes, read ahead of time, and where their crops lie."""
+"""The input of DALI: encoded bytes, read ahead of time, and crops as its operators take them."""
 
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fastdata.batch.decode import check_size, decode
-from fastdata.batch.fill import Work
-from fastdata.batch.native import cut_runs
+from fastdata.batch.decode import check_size, cut_runs, decode
+from fastdata.batch.decoder import Work
 from fastdata.batch.source import Source
 from fastdata.errors import DecodeError
 from fastdata.images.limits import MAX_PIXELS
 from fastdata.images.probe import probe
-from fastdata.loaders.dali.plan import Placement, place
-from fastdata.plan.crop import Crop
+from fastdata.plan.crop import Crop, CropPlan
 from fastdata.system.threads import Task, Threads, ended
 
 _CHUNK = 16  # samples that one thread reads at a time
 _JPEG = b"\xff\xd8\xff"
 
 Bytes = npt.NDArray[np.uint8]
+I32 = npt.NDArray[np.int32]
+F32 = npt.NDArray[np.float32]
 
 
-class Food(NamedTuple):
+class Placement(NamedTuple):
+    """How DALI makes N crops: decode ``box``, resample a part of it, pad, mirror.
+
+    Attributes:
+        box: (N, 4) int32 x, y, width, height: pixels of the image to decode.
+        size: (N, 2) float32 height and width that the part is resampled to.
+        start: (N, 2) float32 y and x where the part begins, in pixels of the box.
+        end: (N, 2) float32 y and x where it ends.
+        position: (N, 2) float32 y and x: share of the room before the output's window, as
+            ``crop_mirror_normalize`` has it. 0 where nothing is padded.
+        mirror: (N,) int32, 1 to mirror from left to right.
+    """
+
+    box: I32
+    size: F32
+    start: F32
+    end: F32
+    position: F32
+    mirror: I32
+
+
+class Feed(NamedTuple):
     """A batch for DALI.
 
     Attributes:
-        encoded: N images, each (length,) uint8: JPEG, or PPM of what is no JPEG.
+        encoded: N images, each (length,) uint8: JPEG, or PPM of other formats.
         placement: Their crops.
         labels: (N,) int64.
     """
@@ -39,7 +60,7 @@ class Food(NamedTuple):
 class Reading:
     """A batch that is being read."""
 
-    def __init__(self, chunks: list[Task[Food]]) -> None:
+    def __init__(self, chunks: list[Task[Feed]]) -> None:
         """Use :meth:`Feeder.submit`."""
         self._chunks = chunks
 
@@ -56,14 +77,14 @@ class Reading:
         """Whether a sample failed, once :meth:`wait` was true."""
         return any(chunk.exception() is not None for chunk in self._chunks)
 
-    def result(self) -> Food:
+    def result(self) -> Feed:
         """The batch, once :meth:`wait` was true.
 
         Raises:
             FastdataError: A sample is bad; of several the first.
         """
         parts = [chunk.result() for chunk in self._chunks]
-        return Food(
+        return Feed(
             [data for part in parts for data in part.encoded],
             Placement(*map(np.concatenate, zip(*(part.placement for part in parts), strict=True))),
             np.concatenate([part.labels for part in parts]),
@@ -73,8 +94,8 @@ class Reading:
 class Feeder:
     """Reads samples of a source on threads of its own, and plans their crops.
 
-    What is no JPEG is decoded here, by OpenCV, and reaches DALI as a PPM: DALI knows fewer formats
-    than we do, and treats alpha, palettes and 16 bits in other ways.
+    Other formats than JPEG are decoded here, by OpenCV, and reach DALI as PPM: DALI knows fewer
+    formats than we do, and treats alpha, palettes and 16 bits in other ways.
     """
 
     def __init__(
@@ -82,7 +103,6 @@ class Feeder:
         source: Source,
         crop: Crop,
         *,
-        flip: float,
         seed: int,
         threads: int,
         cut: bool,
@@ -92,16 +112,14 @@ class Feeder:
 
         Args:
             source: Where samples are read.
-            crop: What is cut out of them.
-            flip: Probability of a horizontal flip.
+            crop: Cut out of each image.
             seed: Keys the crops.
             threads: How many read.
-            cut: Take the restart runs that the crop needs out of a JPEG, and give DALI those.
+            cut: Give DALI only the restart runs of a JPEG that the crop needs.
             max_pixels: Refuse larger images.
         """
         self._source = source
         self._crop = crop
-        self._flip = flip
         self._seed = seed
         self._cut = cut
         self._max_pixels = max_pixels
@@ -130,7 +148,7 @@ class Feeder:
         """End the threads; samples under way are finished first."""
         self._threads.shutdown(wait=True, cancel_futures=True)
 
-    def _read(self, work: Work) -> Food:
+    def _read(self, work: Work) -> Feed:
         """Read and plan some samples of a batch."""
         rows = self._source.rows(work.ids)
         sizes = np.stack([rows["width"], rows["height"]], axis=1).astype(np.int64)  # (n, 2)
@@ -142,9 +160,7 @@ class Feeder:
                 if sizes[row].any():  # a folder's are unknown
                     check_size(info, *sizes[row].tolist())
                 sizes[row] = info.width, info.height
-            plan = self._crop.plan(
-                sizes, work.keys, seed=self._seed, epoch=work.epoch, flip=self._flip
-            )
+            plan = self._crop.plan(sizes, work.keys, seed=self._seed, epoch=work.epoch)
             placement = place(plan, self._crop.shape)
             encoded = []
             for row, data in enumerate(images):  # an error is of this row
@@ -152,10 +168,10 @@ class Feeder:
         except DecodeError as error:
             (key,) = self._source.keys(work.ids[row : row + 1])
             raise DecodeError(f"{self._source.path}: sample {key!r}: {error}") from error
-        return Food(encoded, placement, rows["label"].astype(np.int64))
+        return Feed(encoded, placement, rows["label"].astype(np.int64))
 
     def _prepare(self, data: bytes, box: npt.NDArray[np.int32]) -> Bytes:
-        """What DALI gets of an image; ``box`` is moved to where its pixels are in that."""
+        """The bytes that DALI gets of an image; ``box`` is moved to its place in those."""
         x, y, width, height = box.tolist()
         if data.startswith(_JPEG):
             left = top = 0
@@ -166,3 +182,39 @@ class Feeder:
         pixels = decode(data, max_pixels=self._max_pixels)[y : y + height, x : x + width]
         box[:2] = 0
         return np.frombuffer(b"P6\n%d %d\n255\n" % (width, height) + pixels.tobytes(), np.uint8)
+
+
+def place(plan: CropPlan, shape: tuple[int, int]) -> Placement:
+    """A plan of crops as the numbers that DALI's operators take.
+
+    ``resize`` takes a region of interest and, unlike a crop before it, filters across its edges
+    as far as the box goes. So the box is the crop's own region, whose edges the plan's filter
+    does not cross either, without what the filter around the window does not reach.
+
+    Args:
+        plan: Crops of N images.
+        shape: Height and width of the output.
+    """
+    window = np.array(shape[::-1], np.int64)
+    low = np.maximum(plan.cut, 0)  # (N, 2) x, y of the visible part, in the resampled region
+    high = np.minimum(plan.cut + window, plan.scaled)
+    factor = plan.source[:, 2:] / plan.scaled  # source pixels to an output pixel
+    start, end = low * factor, high * factor
+    reach = np.ceil(np.maximum(factor, 1)) + 1  # the triangle's half width, and one for rounding
+    first = np.maximum(np.floor(start - reach), 0).astype(np.int64)
+    last = np.minimum(np.ceil(end + reach), plan.source[:, 2:]).astype(np.int64)
+    room = high - low - window  # (N, 2), negative where it must be padded
+    before = np.maximum(-plan.cut, 0) / np.maximum(-room, 1)
+    box = np.concatenate([plan.source[:, :2] + first, last - first], axis=1)
+    return Placement(
+        box.astype(np.int32),
+        _yx(high - low),
+        _yx(start - first),
+        _yx(end - first),
+        _yx(before),
+        plan.flip.astype(np.int32),
+    )
+
+
+def _yx(xy: npt.NDArray[np.int64] | npt.NDArray[np.float64]) -> F32:
+    return np.ascontiguousarray(xy[:, ::-1], np.float32)

@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 
 from fastdata.device.normalize import Normalization
+from fastdata.loaders.dali.feed import Feed, Placement
 from fastdata.loaders.dali.imports import DALI
-from fastdata.loaders.dali.plan import Placement
 
 ENCODED = "encoded"
 
 
 @dataclass(frozen=True)
 class Graph:
-    """What a pipeline is made of.
+    """The settings of a DALI pipeline.
 
     Attributes:
         batch_size: Most samples in a batch, all views together.
@@ -22,7 +22,7 @@ class Graph:
         threads: DALI's CPU threads.
         device_id: Number of the CUDA device; None for the CPU.
         mixed: Decode with nvJPEG on the device, not on the CPU.
-        normalize: What to normalise with; None leaves uint8.
+        normalize: Mean and standard deviation; None leaves uint8.
         half: Normalised images are float16, not float32.
     """
 
@@ -35,10 +35,20 @@ class Graph:
     half: bool
 
     def build(self, dali: DALI) -> Any:
-        """A pipeline that takes what :meth:`inputs` names and gives (N, h, w, 3)."""
-        with self.empty(dali) as pipeline:
+        """A pipeline that takes the batches of :func:`feed` and gives (N, h, w, 3).
+
+        Its outputs stay valid for as long as they are held.
+        """
+        pipeline = dali.pipeline.Pipeline(
+            batch_size=self.batch_size,
+            num_threads=self.threads,
+            device_id=self.device_id,
+            prefetch_queue_depth=1,  # runs are scheduled one by one, as batches are ready
+            exec_dynamic=True,
+        )
+        with pipeline:
             # On the CPU the caller holds the bytes until the batch is done. Bytes for nvJPEG are
-            # copied: into page-locked memory, and who reads them last is its own affair.
+            # copied into page-locked memory, and DALI decides when it is done with them.
             encoded = dali.fn.external_source(name=ENCODED, batch=True, no_copy=not self.mixed)
             box, size, start, end, position, mirror = (
                 dali.fn.external_source(
@@ -54,46 +64,27 @@ class Graph:
                 start=box[0:2],
                 shape=box[2:4],
                 axis_names="WH",
-                **self.decoding(dali),
+                output_type=dali.types.RGB,
+                adjust_orientation=False,
+                # libjpeg-turbo's pixels, as nearly as nvJPEG gives them
+                **({"device": "mixed", "jpeg_fancy_upsampling": True} if self.mixed else {}),
             )
+            if self.device_id is not None and not self.mixed:
+                images = images.gpu()
             images = dali.fn.resize(
-                self.on_device(images),
+                images,
                 size=size,
                 roi_start=start,
                 roi_end=end,
                 interp_type=dali.types.INTERP_LINEAR,
                 antialias=True,
             )
-            pipeline.set_outputs(self.finish(dali, images, position, mirror))
+            pipeline.set_outputs(self._normalised(dali, images, position, mirror))
         pipeline.build()
         return pipeline
 
-    def empty(self, dali: DALI, seed: int = 0) -> Any:
-        """A pipeline without operators, whose outputs stay valid for as long as they are held."""
-        return dali.pipeline.Pipeline(
-            batch_size=self.batch_size,
-            num_threads=self.threads,
-            device_id=self.device_id,
-            seed=seed,
-            prefetch_queue_depth=1,  # runs are scheduled one by one, as batches are ready
-            exec_dynamic=True,
-        )
-
-    def decoding(self, dali: DALI) -> dict[str, Any]:
-        """Arguments of a decoder: libjpeg-turbo's pixels, as nearly as nvJPEG gives them."""
-        common = {"output_type": dali.types.RGB, "adjust_orientation": False}
-        return (
-            {**common, "device": "mixed", "jpeg_fancy_upsampling": True}
-            if self.mixed
-            else {**common, "device": "cpu"}
-        )
-
-    def on_device(self, images: Any) -> Any:
-        """Decoded pixels where the rest of the work is done."""
-        return images if self.device_id is None or self.mixed else images.gpu()
-
-    def finish(self, dali: DALI, images: Any, position: Any, mirror: Any) -> Any:
-        """Pad, mirror and normalise; what is padded is black before it is normalised."""
+    def _normalised(self, dali: DALI, images: Any, position: Any, mirror: Any) -> Any:
+        """Pad, mirror and normalise; the padding is black before it is normalised."""
         mean, std = np.zeros(3), np.ones(3)
         dtype = dali.types.UINT8
         if self.normalize is not None:
@@ -114,9 +105,9 @@ class Graph:
         )
 
 
-def feed(pipeline: Any, encoded: list[Any], placement: Placement) -> None:
+def feed(pipeline: Any, batch: Feed) -> None:
     """Give a pipeline of :meth:`Graph.build` one batch, and begin to run it; returns at once."""
-    pipeline.feed_input(ENCODED, encoded)
-    for name, values in placement._asdict().items():
+    pipeline.feed_input(ENCODED, batch.encoded)
+    for name, values in batch.placement._asdict().items():
         pipeline.feed_input(name, values)
     pipeline.schedule_run()

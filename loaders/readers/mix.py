@@ -15,7 +15,7 @@ from fastdata.batch.source import Ids, Source
 from fastdata.dataset.manifest import digest_text
 from fastdata.errors import OptionError
 from fastdata.loaders.readers.folder import FolderSource
-from fastdata.loaders.readers.open_source import open_source
+from fastdata.loaders.readers.packed import open_source
 from fastdata.plan.epochs import Stratum
 
 
@@ -77,10 +77,10 @@ class MixedSource:
         self.fingerprint = digest_text(" ".join(parts).encode())
 
     def strata(self, ids: Ids | range, draws: int | None) -> tuple[Stratum, ...]:
-        """What an epoch draws from each data set.
+        """The draws of an epoch from each data set.
 
         Args:
-            ids: What was chosen of all of them, in rising order.
+            ids: Chosen samples of all of them, in rising order.
             draws: Samples in an epoch; None means as many as were chosen.
 
         Raises:
@@ -89,6 +89,7 @@ class MixedSource:
         total = len(ids) if draws is None else draws
         exact = [total * share / math.fsum(self._shares) for share in self._shares]
         counts = [math.floor(x) for x in exact]
+        # largest remainders: the counts add up, and none is off by a whole sample
         by_rest = sorted(range(len(exact)), key=lambda i: counts[i] - exact[i])  # largest first
         for i in by_rest[: total - sum(counts)]:
             counts[i] += 1

@@ -90,10 +90,10 @@ def test_training_crop_equals_pillow() -> None:
     image = _picture(211, 160)
     data = _encoded(image)
     whole = Image.fromarray(_pillow(data))
-    crop = RandomResizedCrop((48, 64))
+    crop = RandomResizedCrop((48, 64), flip=0.5)
     for sample in range(30):
         size = np.array([[211, 160]])
-        plan = crop.plan(size, np.array([sample]), seed=0, epoch=0, flip=0.5)
+        plan = crop.plan(size, np.array([sample]), seed=0, epoch=0)
         x, y, w, h = plan.source[0].tolist()
         expected = np.asarray(
             whole.crop((x, y, x + w, y + h)).resize((64, 48), Image.Resampling.BILINEAR)
@@ -113,7 +113,7 @@ def test_evaluation_crop_equals_torchvision(size: tuple[int, int], resize: int |
     if resize is not None:
         expected = tv.resize(expected, [resize])
     expected = tv.center_crop(expected, [42, 42])
-    plan = CenterCrop(42, resize).plan(np.array([size]), np.array([0]), seed=0, epoch=0, flip=0)
+    plan = CenterCrop(42, resize).plan(np.array([size]), np.array([0]), seed=0, epoch=0)
 
     assert _difference(_crop(data, plan, (42, 42)), np.asarray(expected)) <= 1
 
@@ -130,7 +130,7 @@ def test_truncated_image(keep: float) -> None:
 def test_image_smaller_than_announced() -> None:
     """An image that is smaller than the catalog says is an error that names both sizes."""
     data = _encoded(_picture(50, 40))
-    plan = CenterCrop(32).plan(np.array([[100, 80]]), np.array([0]), seed=0, epoch=0, flip=0)
+    plan = CenterCrop(32).plan(np.array([[100, 80]]), np.array([0]), seed=0, epoch=0)
 
     with pytest.raises(DecodeError, match="header says 50x40 pixels, the catalog 100x80"):
         _crop(data, plan, (32, 32))

@@ -13,7 +13,7 @@ import fastdata as fd
 from fastdata.batch.targets import crop_boxes
 from fastdata.dataset import manifest
 from fastdata.errors import DecodeError, OptionError
-from fastdata.loaders.readers.open_source import open_source
+from fastdata.loaders.readers.packed import open_source
 
 _COUNT = 14
 _UP = fd.RandomResizedCrop(128)  # no centre of its pixels falls between two of an image
@@ -49,7 +49,7 @@ def packed(folder: Path, request: pytest.FixtureRequest) -> Path:
 
 
 def _batches(path: Path, **options: Any) -> list[fd.Batch]:
-    defaults: dict[str, Any] = {"crop": fd.RandomResizedCrop(24), "flip": 0.5, "threads": 2}
+    defaults: dict[str, Any] = {"crop": fd.RandomResizedCrop(24, flip=0.5), "threads": 2}
     with fd.Loader(path, 4, drop_last=False, **(defaults | options)) as loader:
         return [batch for _ in range(2) for batch in loader]
 
@@ -95,7 +95,7 @@ def test_fields_are_the_samples(packed: Path, folder: Path) -> None:
 
 def test_boxes_follow_the_crop(packed: Path) -> None:
     """Green tells the column of the image, so that a moved box can be found in the crop."""
-    for batch in _batches(packed, fields=["json"], crop=fd.RandomResizedCrop(48), flip=0.5):
+    for batch in _batches(packed, fields=["json"], crop=fd.RandomResizedCrop(48, flip=0.5)):
         assert batch.crops is not None
         for row, data in enumerate(batch.fields["json"]):
             if data is None:
@@ -130,7 +130,7 @@ def test_substitutes_bring_their_own(packed: Path, folder: Path, tmp_path: Path)
     data = bytearray(shard.read_bytes())
     data[row["offset"] + 1000] ^= 4
     shard.write_bytes(data)
-    options = {"on_error": "replace", "quarantine": tmp_path / "q.jsonl"}
+    options = {"on_error": fd.Replace(quarantine=tmp_path / "q.jsonl")}
     crop = fd.CenterCrop(40)
 
     for batch in _batches(broken, mask="png", fields=["json"], crop=crop, **options):

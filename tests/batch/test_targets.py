@@ -27,7 +27,7 @@ def _labels(seed: int = 0, most: int = 256) -> Mask:
 
 def _plan(crop: Crop, count: int = 12) -> CropPlan:
     sizes = np.tile(np.array([[WIDTH, HEIGHT]], np.int64), (count, 1))
-    return crop.plan(sizes, np.arange(count), seed=3, epoch=0, flip=0.5)
+    return crop.plan(sizes, np.arange(count), seed=3, epoch=0)
 
 
 @pytest.mark.parametrize("most", [2, 4, 16, 256])
@@ -70,7 +70,9 @@ def test_masks_that_are_none(data: bytes, text: str) -> None:
         decode_mask(data)
 
 
-@pytest.mark.parametrize("crop", [RandomResizedCrop(24), RandomResizedCrop((90, 33))])
+@pytest.mark.parametrize(
+    "crop", [RandomResizedCrop(24, flip=0.5), RandomResizedCrop((90, 33), flip=0.5)]
+)
 def test_mask_is_pillows(crop: RandomResizedCrop) -> None:
     """Up and down, flipped or not, each pixel is Pillow's nearest.
 
@@ -118,7 +120,9 @@ def test_mask_of_another_size() -> None:
         crop_mask(np.zeros((9, 5), np.uint8), plan, 0, np.empty((20, 20), np.uint8))
 
 
-@pytest.mark.parametrize("crop", [RandomResizedCrop(24), CenterCrop(32, resize=40), CenterCrop(60)])
+@pytest.mark.parametrize(
+    "crop", [RandomResizedCrop(24), CenterCrop(32, resize=40, flip=0.5), CenterCrop(60)]
+)
 def test_boxes_are_torchvisions(crop: Crop) -> None:
     """Boxes move as torchvision's resized crop, centre crop and flip move them."""
     tv = pytest.importorskip("torchvision")

@@ -13,13 +13,13 @@ import transforms
 import fastdata as fd
 from fastdata.errors import OptionError, TransformError
 
-_CROP = fd.RandomResizedCrop(16)
+_CROP = fd.RandomResizedCrop(16, flip=0.5)
 
 WORKERS = pytest.mark.parametrize("workers", [0, 2], ids=["threads", "processes"])
 
 
 def _loader(path: Path, **options: Any) -> fd.Loader:
-    defaults: dict[str, Any] = {"crop": _CROP, "flip": 0.5, "threads": 2}
+    defaults: dict[str, Any] = {"crop": _CROP, "threads": 2}
     return fd.Loader(path, 5, **(defaults | options))
 
 
@@ -116,7 +116,7 @@ def test_close_does_not_wait_for_the_function(shards: Path) -> None:
     """Processes are killed, whatever they are at; none is left."""
     loader = _loader(shards, transform=transforms.sleep, workers=2)
     iter(loader)
-    pids = [p._process.pid for p in loader._pipeline._filler._workers._processes]  # type: ignore[attr-defined]
+    pids = [p._process.pid for p in loader._pipeline._decoder._workers._processes]  # type: ignore[attr-defined]
     loader.close()
 
     for pid in pids:

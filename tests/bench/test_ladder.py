@@ -132,13 +132,13 @@ def test_feeds_do_not_end(folder: Path, shards: Path) -> None:
 
 
 def test_image_that_imagefolder_cannot_read(folder: Path, shards: Path, tmp_path: Path) -> None:
-    """Where fastdata would leave out a bad file, the plain DataLoader's error says what to do."""
+    """Where fastdata would skip a bad file, the plain DataLoader's error says what to do."""
     (tmp_path / "ant").mkdir()
     (tmp_path / "ant/bad.jpg").write_bytes(b"no image")
     for workers in (0, 1):
         rung = Rung(name="", adds="", batch_size=1, workers=workers)
         feed = open_feed(rung, folder=tmp_path, packed=shards, size=8, device=CPU)
-        with pytest.raises(OptionError, match=r"stops at an image .* remove the image"):
+        with pytest.raises(OptionError, match=r"fails on an image .* remove the image"):
             next(feed)
 
 

@@ -1,21 +1,13 @@
 """What is published of the benchmarks: tables of what was measured, and of what there is."""
 
-import ast
-import inspect
 import json
-import operator
-import re
 import subprocess
 import sys
-import textwrap
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 from places import ROOT
-
-import fastdata
 
 _BENCH = ROOT / "bench"
 
@@ -102,21 +94,6 @@ def test_each_feature_is_answered_for_each_loader() -> None:
         if feature.get("short", True):
             first = {cell.partition(":")[0] for cell in cells.values()}
             assert first <= {"yes", "partly", "no"}, feature["name"]
-
-
-def test_migration_notes_use_what_there_is() -> None:
-    """Each fastdata call in docs/migrate.md has a name and keywords that fastdata has."""
-    page = (_BENCH.parent / "docs" / "migrate.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    trees = [ast.parse(textwrap.dedent(block)) for block in blocks]
-    calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    ours = [call for call in calls if ast.unparse(call.func).startswith("fd.")]
-
-    assert len(ours) > 10
-    for call in ours:
-        function = operator.attrgetter(ast.unparse(call.func).removeprefix("fd."))(fastdata)
-        keywords: dict[str, Any] = {str(keyword.arg): None for keyword in call.keywords}
-        inspect.signature(function).bind(*call.args, **keywords)
 
 
 def _page(folder: Path, place: str) -> Path:

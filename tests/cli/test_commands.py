@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from typer.testing import CliRunner
 
 import fastdata
 from fastdata.cli import commands
@@ -316,3 +317,16 @@ def test_help_and_version(argument: str) -> None:
 
     assert done.returncode == 0
     assert ("pack" if argument == "--help" else fastdata.__version__) in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["pack", "a", "b", "x\u202ey"], ["x\u202ey"], ["--x\u202ey"], ["bench", "\u202e"]],
+)
+def test_usage_errors_escape_what_was_typed(arguments: list[str]) -> None:
+    """Text direction marks that a usage error repeats are printed as escapes."""
+    done = CliRunner().invoke(commands.app, arguments)
+
+    assert done.exit_code == 2
+    assert "\\u202e" in done.output
+    assert "\u202e" not in done.output

@@ -20,7 +20,7 @@ from fastdata.converters.pack import pack
 from fastdata.errors import DestinationError, SourceError
 from fastdata.images.probe import EXTENSIONS
 from fastdata.loaders.export import export
-from fastdata.loaders.readers.open_source import open_source
+from fastdata.loaders.readers.packed import open_source
 
 Tree = dict[bytes, str]  # kind of content by name
 Samples = dict[str, tuple[int, bytes]]  # label and image by key

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from fastdata.dataset.catalog import builder, format, part, reader
-from fastdata.dataset.catalog.builder import CatalogBuilder
+from fastdata.dataset.catalog.builder import CatalogBuilder, CatalogRow
 from fastdata.dataset.catalog.format import ABSENT, FIELD, ROW
 from fastdata.dataset.catalog.part import in_memory
 from fastdata.dataset.catalog.reader import Catalog
@@ -42,7 +42,7 @@ def build(n: int, fields: tuple[str, ...] = ()) -> CatalogBuilder:
     """A catalog whose numbers all tell the row."""
     builder = CatalogBuilder(fields)
     for i in range(n):
-        builder.append(
+        row = CatalogRow(
             b"k/%d" % i,
             b"k/%d.jpg" % i,
             offset=512 + i,
@@ -55,6 +55,7 @@ def build(n: int, fields: tuple[str, ...] = ()) -> CatalogBuilder:
             flags=1,
             fields={name: (5000 + i, 6, 7) for name in fields if i % 2},
         )
+        builder.append(row)
     return builder
 
 
@@ -100,7 +101,8 @@ def test_rows_come_back_as_they_went_in(
     builder = CatalogBuilder(("json",))
     columns = ("offset", "length", "crc", "shard", "label", "width", "height", "flags")
     for row, (key, name) in zip(rows, texts, strict=False):
-        builder.append(key, name, **dict(zip(columns, row, strict=True)), fields={"json": field})
+        numbers = dict(zip(columns, row, strict=True))
+        builder.append(CatalogRow(key, name, **numbers, fields={"json": field}))
     pieces = list(builder.encode())
     opened = Catalog.from_parts(pieces[0], lambda part: in_memory(pieces[part + 1]), "it")
 
@@ -222,18 +224,7 @@ def test_what_does_not_fit_is_refused() -> None:
     """A NUL in a key, a text over 64 KiB, and a number over its column each raise ValueError."""
     for key, height in ((b"a\0b", 0), (b"a" * 2**16, 0), (b"a", 2**32)):
         with pytest.raises(ValueError, match="a"):
-            CatalogBuilder().append(
-                key,
-                b"",
-                offset=0,
-                length=0,
-                crc=0,
-                shard=0,
-                label=0,
-                width=0,
-                height=height,
-                flags=0,
-            )
+            CatalogBuilder().append(CatalogRow(key, b"", 0, 0, 0, 0, 0, height, 0))
 
 
 def test_the_digest_is_the_files(tmp_path: Path) -> None:

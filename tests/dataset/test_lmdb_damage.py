@@ -18,7 +18,7 @@ import fastdata as fd
 from fastdata.converters.pack import pack
 from fastdata.dataset.lmdb.file import open_file
 from fastdata.errors import FastdataError, NotADatasetError
-from fastdata.loaders.readers.lmdb import LMDBSource
+from fastdata.loaders.readers.packed import LMDBSource
 
 Case = tuple[str, bytes]
 

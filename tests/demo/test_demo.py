@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def test_table_has_every_figure(done: DemoReport) -> None:
     console.print(render(done))
     text = console.export_text()
 
-    for part in ("tar shards", "LMDB", "folder", "epoch 1", "epoch 2", "val_accuracy", "ceiling"):
+    for part in ("tar shards", "LMDB", "folder", "epoch 1", "epoch 2", "val accuracy", "ceiling"):
         assert part in text
     assert text.count("pack ") == 1
 
@@ -112,3 +113,29 @@ def test_folder_with_photos_of_the_user(tmp_path: Path) -> None:
         demo(tmp_path)
 
     assert own.read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("name", ["photos", "train", "val"])
+def test_it_goes_into_no_linked_folder(tmp_path: Path, name: str) -> None:
+    """Folders within the demo's are its own; a link in the place of one is an error."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo" / name).symlink_to(outside / "new")
+    with pytest.raises(DestinationError, match="symbolic link"):
+        demo(tmp_path / "demo")
+
+    assert list(outside.iterdir()) == []
+
+
+def test_it_removes_no_pictures_of_others(tmp_path: Path) -> None:
+    """A folder with the name that unfinished pictures have goes only with the demo's own note."""
+    theirs = tmp_path / "photos.tmp/precious.jpg"
+    theirs.parent.mkdir()
+    theirs.write_bytes(b"mine")
+    with pytest.raises(DestinationError, match="something other than this demo's images"):
+        demo(tmp_path)
+    os.mkfifo(theirs.with_name("made-by-demo.json"))
+    with pytest.raises(DestinationError, match="something other than this demo's images"):
+        demo(tmp_path)
+    assert theirs.read_bytes() == b"mine"

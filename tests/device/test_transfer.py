@@ -9,14 +9,14 @@ import torch
 from streams import LateStreams
 
 import fastdata as fd
-from fastdata.batch.fill import Filler, Filling, Pixels, Work
+from fastdata.batch.decoder import BatchDecoder, PendingBatch, Pixels, Work
 from fastdata.device import transfer
-from fastdata.device.slots import Layout, Ring
-from fastdata.device.streams import HostStreams
-from fastdata.device.transfer import Arrived, Transfer, usable_device
+from fastdata.device.slots import Arrived, Layout, Ring
+from fastdata.device.transfer import Transfer
 from fastdata.errors import DeviceError, OptionError, StalledError
-from fastdata.loaders import wiring
+from fastdata.loaders import pipeline
 from fastdata.loaders.loader import Loader
+from fastdata.loaders.options import usable_device
 
 _LAYOUT = Layout((3, 5), masks=True)
 _MOST = 4
@@ -115,7 +115,7 @@ def test_a_batch_that_cannot_be_finished() -> None:
     def finish(pixels: torch.Tensor) -> torch.Tensor:
         if failing.pop(0):
             raise torch.cuda.OutOfMemoryError("CUDA out of memory")
-        return streams.keep(pixels)
+        return streams.clone(pixels)
 
     ring = Ring(_LAYOUT.size(_MOST), spare=9, pinned=False)
     way = Transfer(streams, _LAYOUT, most=_MOST, slots=2, finish=finish)
@@ -146,7 +146,7 @@ def test_a_device_that_hangs_is_an_error(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def _loader(path: Path, **options: object) -> Loader:
-    arguments = {"crop": fd.RandomResizedCrop(16), "threads": 2, "flip": 0.5, **options}
+    arguments = {"crop": fd.RandomResizedCrop(16, flip=0.5), "threads": 2, **options}
     return fd.Loader(path, 4, **arguments)  # type: ignore[arg-type]
 
 
@@ -154,7 +154,7 @@ def _loader(path: Path, **options: object) -> Loader:
 def late(monkeypatch: pytest.MonkeyPatch) -> LateStreams:
     """A late device that loaders take for theirs."""
     streams = LateStreams(1)
-    monkeypatch.setattr(wiring, "streams_to", lambda _: streams)
+    monkeypatch.setattr(pipeline, "_streams_to", lambda _: streams)
     return streams
 
 
@@ -171,7 +171,7 @@ def test_a_loader_over_a_late_device(
         batches = [batch for _ in range(2) for batch in loader]
     late.finish()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wiring, "streams_to", lambda _: HostStreams())
+        patch.setattr(pipeline, "_streams_to", lambda _: None)
         with _loader(shards, **options) as loader:
             expected = [batch for _ in range(2) for batch in loader]
 
@@ -234,13 +234,13 @@ def test_a_failing_pin_is_an_error_of_next(shards: Path, monkeypatch: pytest.Mon
 def test_the_next_epoch_is_under_way_early(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next epoch's first batch is begun before the last of this one is asked for, and used."""
     begun: list[tuple[int, list[int]]] = []
-    submit = Filler.submit
+    submit = BatchDecoder.submit
 
-    def spy(filler: Filler, work: Work, out: Pixels) -> Filling:
+    def spy(filler: BatchDecoder, work: Work, out: Pixels) -> PendingBatch:
         begun.append((work.epoch, work.ids.tolist()))
         return submit(filler, work, out)
 
-    monkeypatch.setattr(Filler, "submit", spy)
+    monkeypatch.setattr(BatchDecoder, "submit", spy)
     with _loader(shards) as loader:
         batches = iter(loader)
         found = [next(batches).ids.tolist() for _ in range(len(loader) - 1)]

@@ -16,7 +16,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from fastdata.batch.decode import decode_crop
-from fastdata.batch.fill import Filler, Work
+from fastdata.batch.decoder import BatchDecoder, Work
 from fastdata.batch.source import Ids
 from fastdata.cli.commands import app
 from fastdata.converters.pack import pack
@@ -110,7 +110,7 @@ def test_resident_samples_decode_to_the_same_pixels(dataset: Path) -> None:
     resident, _ = take(source, ids, seconds=10)
     crop = CenterCrop(16, resize=20)
     out = np.empty((3, 16, 16, 3), np.uint8)
-    filler = Filler(resident, crop, flip=0, seed=0, threads=2, ahead=1)
+    filler = BatchDecoder(resident, crop, seed=0, threads=2, ahead=1)
 
     filling = filler.submit(Work(0, np.arange(3), np.arange(3)), out)
 
@@ -121,9 +121,7 @@ def test_resident_samples_decode_to_the_same_pixels(dataset: Path) -> None:
     for place, sample in enumerate(ids.tolist()):
         data, wanted = source.read(sample), np.empty((16, 16, 3), np.uint8)
         width, height = Image.open(io.BytesIO(data)).size
-        plan = crop.plan(
-            np.array([[width, height]]), np.zeros(1, np.int64), seed=0, epoch=0, flip=0
-        )
+        plan = crop.plan(np.array([[width, height]]), np.zeros(1, np.int64), seed=0, epoch=0)
         decode_crop(data, plan, 0, wanted)
         np.testing.assert_allclose(out[place].astype(int), wanted, atol=2)
 
@@ -265,7 +263,9 @@ def test_the_command_prints_the_line_for_the_loader(shards: Path) -> None:
 
     assert result.exit_code == 0, result.output
     last = result.stdout.strip().splitlines()[-1]
-    assert last.startswith(f"loader = fd.Loader({str(shards)!r}, 64, crop=fd.RandomResizedCrop(32)")
+    assert last.startswith(
+        f"loader = fd.Loader({str(shards)!r}, 64, crop=fd.RandomResizedCrop(32, "
+    )
     assert "decoding, 1 thread" in result.stdout
 
 

@@ -15,8 +15,7 @@ import fastdata as fd
 from fastdata.device.augment import RandomErasing
 from fastdata.device.normalize import IMAGENET, Normalize
 from fastdata.device.slots import Layout, Ring
-from fastdata.device.streams import CudaStreams
-from fastdata.device.transfer import InFlight, Transfer
+from fastdata.device.transfer import CudaStreams, InFlight, Transfer
 from fastdata.errors import DeviceError, OptionError
 from fastdata.loaders.loader import Loader
 
@@ -36,7 +35,7 @@ def gpu() -> torch.device:
 
 
 def _loader(path: Path, batch_size: int = 4, **options: object) -> Loader:
-    arguments = {"crop": fd.RandomResizedCrop(16), "threads": 2, "flip": 0.5, **options}
+    arguments = {"crop": fd.RandomResizedCrop(16, flip=0.5), "threads": 2, **options}
     return fd.Loader(path, batch_size, **arguments)  # type: ignore[arg-type]
 
 

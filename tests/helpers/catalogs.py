@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastdata.dataset import manifest
-from fastdata.dataset.catalog.builder import CatalogBuilder
+from fastdata.dataset.catalog.builder import CatalogBuilder, CatalogRow
 from fastdata.dataset.catalog.reader import Catalog
 
 
@@ -23,7 +23,7 @@ def edit_catalog(folder: Path, change: Callable[[Any], None]) -> None:
     names = ("offset", "length", "crc", "shard", "label", "width", "height", "flags")
     for row, (key, name) in zip(rows, texts, strict=True):
         columns: dict[str, Any] = {column: int(row[column]) for column in names}
-        builder.append(key.encode(), name.encode(), **columns)
+        builder.append(CatalogRow(key.encode(), name.encode(), **columns))
     stored = manifest.Stored(*builder.write(path))
     stated = replace(manifest.load(folder), catalog=stored)  # of the same pack, as it seems
     (folder / manifest.FILE_NAME).write_bytes(stated.encode())

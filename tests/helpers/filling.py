@@ -12,6 +12,7 @@ import numpy.typing as npt
 from jpegs import Pixels
 
 from fastdata.images.limits import JpegLimits
+from fastdata.plan.crop import CropPlan
 
 Box = tuple[int, int, int, int]
 LIMITS = JpegLimits()
@@ -30,12 +31,23 @@ class Failure(NamedTuple):
 
 
 class Crops(NamedTuple):
-    """The arguments of fill() that say what to cut out of N images; see CropPlan."""
+    """What to cut out of N images of unknown size; see CropPlan."""
 
     regions: Sequence[Box]
     scaled: Sequence[tuple[int, int]]
     cut: tuple[int, int] = (0, 0)
     flip: bool = False
+
+    def plan(self) -> CropPlan:
+        """The plan that fill() takes."""
+        count = len(self.regions)
+        return CropPlan(
+            size=np.zeros((count, 2), np.int64),
+            source=np.array(self.regions, np.int64).reshape(count, 4),
+            scaled=np.array(self.scaled, np.int64).reshape(count, 2),
+            cut=np.tile(np.array(self.cut, np.int64), (count, 1)),
+            flip=np.full(count, self.flip),
+        )
 
 
 def pool(core: ModuleType, threads: int = 1, *, libjpeg: bool = False) -> Any:
@@ -53,18 +65,8 @@ def begin(
 ) -> Any:
     """Submit a batch."""
     count = len(crops.regions)
-    return threads.fill(
-        source,
-        crcs,
-        np.arange(count, dtype=np.int64),
-        np.zeros((count, 2), np.int64),  # of the images: not known
-        np.array(crops.regions, np.int64).reshape(count, 4),
-        np.array(crops.scaled, np.int64).reshape(count, 2),
-        np.tile(np.array(crops.cut, np.int64), (count, 1)),
-        np.full(count, crops.flip),
-        out,
-        keep_going=False,
-    )
+    places = np.arange(count, dtype=np.int64)
+    return threads.fill(source, crcs, places, crops.plan(), out, keep_going=False)
 
 
 def end(job: Any) -> Failure | None:

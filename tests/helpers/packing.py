@@ -15,7 +15,6 @@ from fastdata.converters.sources.listing import Listing, Skipped
 from fastdata.converters.stages import Loaded
 from fastdata.dataset import manifest
 from fastdata.dataset.lmdb.file import open_file, read_manifest
-from fastdata.loaders.readers.open_source import open_source
 
 KINDS = pytest.mark.parametrize("name", ["shards", "one.lmdb"])
 
@@ -47,14 +46,6 @@ def content(path: Path) -> dict[str, bytes]:
 def load(path: Path) -> manifest.Manifest:
     """The manifest of either kind."""
     return manifest.load(path) if path.is_dir() else read_manifest(open_file(path))
-
-
-def samples(path: Path) -> dict[str, tuple[int, bytes]]:
-    """Label and image of every sample by its key."""
-    source = open_source(path)
-    ids = np.arange(len(source))
-    labels = source.labels().tolist()
-    return {key: (labels[i], source.read(i)) for i, key in enumerate(source.keys(ids))}
 
 
 def originals(source: Path) -> dict[str, bytes]:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+_MMAP_THRESHOLD = -3  # mallopt(3)
+
 
 class Peak:
     """What a stretch of code took, once it is over; bytes."""
@@ -24,7 +26,11 @@ def _status(name: str) -> int:
 def peak() -> Iterator[Peak]:
     """Measure the most memory that this process holds within the context beyond what it had."""
     gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)  # what others freed must not serve unseen
+    libc = ctypes.CDLL(None)
+    # Large blocks go back to the system when they are freed. Else glibc keeps some for each thread
+    # that had one, and the peak depends on which threads came to work.
+    libc.mallopt(_MMAP_THRESHOLD, 4 << 20)
+    libc.malloc_trim(0)  # what others freed must not serve unseen
     try:
         Path("/proc/self/clear_refs").write_text("5")  # the peak starts from here; proc(5)
     except OSError:

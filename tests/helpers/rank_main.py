@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import sys
-import time
 import traceback
 from dataclasses import asdict
 from typing import Any
@@ -36,11 +35,10 @@ def _run(path: str, val: str, rank: int, run: dict[str, Any]) -> dict[str, Any]:
             os.kill(os.getpid(), signal.Signals[run["end"][2]])
 
     TrainStep._update = update  # type: ignore[method-assign]
-    start = time.monotonic()
     try:
         report = train(path, recipe(**run["recipe"]), val=val, network=network, **run["options"])
     except FastdataError as error:
-        return {"error": f"{type(error).__name__}: {error}", "seconds": time.monotonic() - start}
+        return {"error": f"{type(error).__name__}: {error}"}
     finally:
         TrainStep._update = call  # type: ignore[method-assign]
     epochs = [asdict(epoch) for epoch in report.epochs]

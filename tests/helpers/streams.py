@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from fastdata.device.streams import Event
+from fastdata.device.transfer import Event
 
 
 class LateEvent:
@@ -85,10 +85,6 @@ class LateStreams:
         assert isinstance(copied, LateEvent)
         if self.lie != "wait":
             self._reads.append(lambda: copied.passed)
-
-    def keep(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Read later."""
-        return self.clone(tensor)
 
     def clone(self, tensor: torch.Tensor) -> torch.Tensor:
         """Read later."""

@@ -194,7 +194,7 @@ rank = accelerator.process_index
 loader = fd.Loader(sys.argv[1], 2, crop=fd.RandomResizedCrop(8))
 assert accelerator.prepare(loader) is loader
 
-data = fd.open(sys.argv[1], transform=number, rank=0, world_size=1)
+data = fd.open(sys.argv[1], transform=number, ranks=fd.Ranks(0, 1))
 prepared = accelerator.prepare(DataLoader(data, batch_size=4))
 seen = torch.cat([accelerator.gather(batch) for batch in prepared])
 assert sorted(set(seen.tolist())) == list(range(23))

@@ -21,9 +21,6 @@ PUBLIC = {
     "converters.pack.pack",
     "loaders.loader.Loader.__init__",
     "loaders.dali.loader.DALILoader.__init__",
-    "bench.run.ladder",
-    "doctor.examination.examine",
-    "train.run.train",
     # commands: a parameter is an option
     "cli.bench.ceiling",
     "cli.bench.ladder",

@@ -26,6 +26,7 @@ from fastdata.converters.images.coding import transcode
 from fastdata.dataset import manifest
 from fastdata.errors import DecodeError, OptionError, ShardError
 from fastdata.images.probe import FORMATS
+from fastdata.plan.crop import CropPlan
 from fastdata.system import resources
 
 _CROP = fd.CenterCrop(16, resize=20)
@@ -228,7 +229,7 @@ def test_max_pixels_is_the_users(
     assert _batch(two, max_pixels=1200).shape == (2, 3, 16, 16)
     for number in range(2):
         with pytest.raises(DecodeError, match=words):
-            _batch(two, max_pixels=1199, where=[number])
+            _batch(two, max_pixels=1199, sampling=fd.Sampling([number]))
     with pytest.raises(DecodeError, match=words):
         list(fd.open(two, max_pixels=1199))
     for data in (jpegs.pillow(_GOOD), _png(_GOOD)):
@@ -310,8 +311,19 @@ def test_no_memory_for_an_image_is_its_own_error(
         _batch(two)
     if native.load() is not None:
         log = tmp_path / "quarantine.jsonl"
-        assert len(_batch(two, on_error="replace", quarantine=log)) == 2
+        assert len(_batch(two, on_error=fd.Replace(quarantine=log))) == 2
         assert {json.loads(line)["key"] for line in log.read_text().splitlines()} == {"b"}
+
+
+def _whole(side: int, count: int) -> CropPlan:
+    """Crops of whole images, scaled to 8 x 8."""
+    return CropPlan(
+        size=np.full((count, 2), side, np.int64),
+        source=np.tile(np.array([0, 0, side, side], np.int64), (count, 1)),
+        scaled=np.full((count, 2), 8, np.int64),
+        cut=np.zeros((count, 2), np.int64),
+        flip=np.zeros(count, np.bool_),
+    )
 
 
 def test_native_threads_share_the_memory(native_core: ModuleType, tmp_path: Path) -> None:
@@ -323,14 +335,11 @@ def test_native_threads_share_the_memory(native_core: ModuleType, tmp_path: Path
     source = filling.whole_files(native_core, [tmp_path / "large.jpg"] * 8)
     threads = native_core.WorkerPool(4, filling.LIMITS, 1)
     out = np.empty((8, 8, 8, 3), np.uint8)
-    tables = [(side, side), (0, 0, side, side), (8, 8), (0, 0)]
-    plan = [np.tile(np.array(table, np.int64), (8, 1)) for table in tables]
+    plan = _whole(side, 8)
 
     with peak() as memory_of:
-        places, flips = np.arange(8), np.zeros(8, np.bool_)
-        job = threads.fill(
-            source, filling.NO_CHECKSUMS, places, *plan, flips, out, keep_going=False
-        )
+        places = np.arange(8)
+        job = threads.fill(source, filling.NO_CHECKSUMS, places, plan, out, keep_going=False)
         assert filling.end(job) is None
 
     assert memory_of.taken < 2.5 * one
@@ -343,12 +352,10 @@ def test_cancelling_ends_a_wait_for_memory(native_core: ModuleType, tmp_path: Pa
     Image.new("RGB", (side, side)).save(tmp_path / "large.jpg", progressive=True, subsampling=0)
     source = filling.whole_files(native_core, [tmp_path / "large.jpg"] * 16)
     threads = native_core.WorkerPool(4, filling.LIMITS, 1)
-    tables = [(side, side), (0, 0, side, side), (8, 8), (0, 0)]
-    plan = [np.tile(np.array(table, np.int64), (16, 1)) for table in tables]
+    plan = _whole(side, 16)
     out = np.empty((16, 8, 8, 3), np.uint8)
-    flips = np.zeros(16, np.bool_)
     for places in (np.arange(16), np.arange(1)):
-        job = threads.fill(source, filling.NO_CHECKSUMS, places, *plan, flips, out, keep_going=True)
+        job = threads.fill(source, filling.NO_CHECKSUMS, places, plan, out, keep_going=True)
         if len(places) > 1:
             job.cancel()
             assert job.wait(240)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from fastdata.errors import DecodeError
-from fastdata.images.probe import EXTENSIONS, FORMATS, MAX_PIXELS, ImageInfo, probe, sniff
+from fastdata.images.limits import MAX_PIXELS
+from fastdata.images.probe import EXTENSIONS, FORMATS, ImageInfo, probe, sniff
 
 MAGIC = {
     "jpeg": b"\xff\xd8\xff",

@@ -16,7 +16,7 @@ from places import HELPERS
 
 import fastdata as fd
 from fastdata.errors import OptionError
-from fastdata.loaders.pipeline import Pipeline
+from fastdata.loaders.pipeline import DecodingPipeline
 
 _CROP = fd.RandomResizedCrop(16)
 _LIMIT = 120.0  # seconds; it only ends what hangs
@@ -64,13 +64,13 @@ def test_closed_by_another_thread(
     batches = iter(loader)
     for _ in range(taken):
         next(batches)
-    step: Callable[..., Any] = getattr(Pipeline, before)
+    step: Callable[..., Any] = getattr(DecodingPipeline, before)
 
     def stopped(*args: Any) -> Any:
         meeting.come()
         return step(*args)
 
-    monkeypatch.setattr(Pipeline, before, stopped)
+    monkeypatch.setattr(DecodingPipeline, before, stopped)
 
     with pytest.raises(OptionError, match="closed"):
         list(batches)
@@ -104,13 +104,13 @@ def test_closed_while_a_transform_runs(shards: Path) -> None:
 def test_closed_by_a_signal_handler(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread in next() may close the loader itself, as a handler of a signal does."""
     loader = fd.Loader(shards, 4, crop=_CROP, threads=2)
-    wait: Callable[..., Any] = Pipeline._wait
+    wait: Callable[..., Any] = DecodingPipeline._wait
 
     def closing(*args: Any) -> Any:
         loader.close()
         return wait(*args)
 
-    monkeypatch.setattr(Pipeline, "_wait", closing)
+    monkeypatch.setattr(DecodingPipeline, "_wait", closing)
 
     with pytest.raises(OptionError, match="closed"):
         next(iter(loader))

@@ -1,6 +1,5 @@
 """DALILoader against Loader, on the CPU with the real DALI."""
 
-import collections
 import importlib
 import os
 from collections.abc import Iterator
@@ -16,14 +15,14 @@ from jpegs import MAKERS, scene
 from PIL import Image
 
 import fastdata as fd
-from fastdata.batch.fill import Work
+from fastdata.batch.decoder import Work
 from fastdata.dataset.catalog.reader import Catalog
-from fastdata.errors import DecodeError, MissingExtraError, OptionError, SampleError, ShardError
+from fastdata.errors import DecodeError, MissingExtraError, OptionError, SampleError
 from fastdata.loaders.dali import imports
 from fastdata.loaders.dali.feed import Feeder
-from fastdata.loaders.readers.open_source import open_source
+from fastdata.loaders.readers.packed import open_source
 
-_CROP = fd.RandomResizedCrop(24)
+_CROP = fd.RandomResizedCrop(24, flip=0.5)
 _EDGE = (
     64  # of 255: DALI repeats an edge beneath up to 1/8 of the filter, in corners along both axes
 )
@@ -73,7 +72,7 @@ def _both(
     path: Path | fd.Mix, batch_size: int = 5, **options: Any
 ) -> tuple[fd.Loader, fd.DALILoader]:
     """The two loaders with the same arguments."""
-    arguments = {"crop": _CROP, "flip": 0.5, "threads": 2, **options}
+    arguments = {"crop": _CROP, "threads": 2, **options}
     ours = fd.Loader(path, batch_size, **arguments)
     return ours, fd.DALILoader(path, batch_size, **arguments)
 
@@ -108,7 +107,7 @@ def test_random_crops_are_those_of_the_loader(
 
     CMYK is converted with other roundings: within 3.
     """
-    options: dict[str, Any] = {"flip": 0.5, "drop_last": False}
+    options: dict[str, Any] = {"drop_last": False}
     path = request.getfixturevalue(name)
     ours = fd.Loader(path, 5, crop=_CROP, threads=2, **options)
     with ours, _dali_loader(path, cut=cut, **options) as theirs:
@@ -141,7 +140,7 @@ def test_central_crops_are_those_of_the_loader(packed: Path, crop: fd.CenterCrop
 def test_normalised_on_the_cpu(packed: Path, dtype: torch.dtype, crop: fd.CenterCrop) -> None:
     """DALI normalises as the loader does, padding included: within a step of a pixel's value."""
     where = [number for number, key in enumerate(_keys(packed)) if "/cmyk" not in key]
-    ours, theirs = _both(packed, crop=crop, device="cpu", dtype=dtype, where=where)
+    ours, theirs = _both(packed, crop=crop, device="cpu", dtype=dtype, sampling=fd.Sampling(where))
     with ours, theirs:
         for mine, its in zip(ours, theirs, strict=True):
             rounding = 0.0 if dtype == torch.float32 else 0.02
@@ -158,10 +157,10 @@ def _keys(path: Path) -> list[str]:
     "options",
     [
         {"views": 2},
-        {"repeats": 2, "shuffle": "window"},
-        {"where": [1, 3, 4, 7, 8, 9, 11], "draws": 16},
-        {"weights": {"ant": 3.0, "bee": 0.0, "cat": 1.0}},
-        {"seed": 7, "drop_last": False, "rank": 1, "world_size": 2},
+        {"sampling": fd.Sampling(repeats=2), "shuffle": "window"},
+        {"sampling": fd.Sampling([1, 3, 4, 7, 8, 9, 11], draws=16)},
+        {"sampling": fd.Sampling(weights={"ant": 3.0, "bee": 0.0, "cat": 1.0})},
+        {"seed": 7, "drop_last": False, "ranks": fd.Ranks(1, 2)},
     ],
 )
 def test_the_loaders_arguments(shards: Path, options: dict[str, Any]) -> None:
@@ -244,7 +243,7 @@ def test_runs_that_a_crop_needs(packed: Path, native_core: ModuleType) -> None:
     crop = fd.RandomResizedCrop(24, scale=(0.05, 0.1))
     sizes = []
     for cut in (False, True):
-        feeder = Feeder(source, crop, flip=0.0, seed=0, threads=1, cut=cut)
+        feeder = Feeder(source, crop, seed=0, threads=1, cut=cut)
         reading = feeder.submit(Work(0, ids, ids))
         assert reading.wait(240)
         sizes.append(sum(map(len, reading.result().encoded)))
@@ -252,8 +251,8 @@ def test_runs_that_a_crop_needs(packed: Path, native_core: ModuleType) -> None:
     assert sizes[1] < sizes[0] / 2
 
     with (
-        _dali_loader(packed, crop=crop, where=ids) as whole,
-        _dali_loader(packed, crop=crop, where=ids, cut=True) as parts,
+        _dali_loader(packed, crop=crop, sampling=fd.Sampling(ids)) as whole,
+        _dali_loader(packed, crop=crop, sampling=fd.Sampling(ids), cut=True) as parts,
     ):
         for batch, same in zip(whole, parts, strict=True):
             assert _differences(batch, same).max() == 0
@@ -292,96 +291,12 @@ def test_an_image_that_is_cut_short(tmp_path: Path) -> None:
                 next(passing)
 
 
-def test_dalis_own_reader(shards: Path) -> None:
-    """Each sample comes once an epoch on one rank, with its own label, key and colour."""
-    seen: collections.Counter[int] = collections.Counter()
-    orders = []
-    for rank in range(2):
-        with _dali_loader(
-            shards, reader="webdataset", drop_last=False, rank=rank, world_size=2
-        ) as loader:
-            for _ in range(2):
-                batches = list(loader)
-                assert len(batches) == len(loader) == 3
-                assert [len(batch.ids) for batch in batches] == [5, 5, 2]
-                orders.append(_ids(iter(batches)))
-                for batch in batches:
-                    numbers = torch.tensor([int(k.rpartition("/")[2]) for k in batch.keys])
-                    gray = batch.images.float().mean((1, 2, 3))
-
-                    assert batch.labels.tolist() == (numbers % 3).tolist()
-                    assert ((gray - 10 * numbers).abs() < 2).all()
-                    seen.update(batch.ids[batch.valid.numpy()].tolist())
-    assert seen == dict.fromkeys(range(23), 2)
-    assert orders[0] != orders[1]
-
-
-def test_dalis_own_reader_again(shards: Path) -> None:
-    """Incomplete batches are left out, and a pass that was broken off begins anew."""
-    crop = fd.CenterCrop(16, resize=20)
-    options: dict[str, Any] = {
-        "shuffle": False,
-        "crop": crop,
-        "device": "cpu",
-    }
-    with _dali_loader(shards, 4, reader="webdataset", drop_last=True, **options) as loader:
-        for epoch in range(3):
-            assert loader.epoch == epoch
-            for _ in loader:
-                break
-            ids = np.concatenate(_ids(loader))
-            assert ids.tolist() == list(range(20))
-    with (
-        _dali_loader(shards, 23, reader="webdataset", **options) as loader,
-        fd.Loader(shards, 23, crop=crop, shuffle=False, device="cpu") as ours,
-    ):
-        assert _differences(next(iter(ours)), next(iter(loader))).max() < 0.02
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"views": 2}, "takes no views"),
-        ({"where": range(9)}, "takes no views"),
-        ({"cut": True}, "takes no views"),
-        ({"shuffle": "window"}, "shuffle=True or False"),
-    ],
-)
-def test_what_dalis_own_reader_cannot_do(
-    shards: Path, options: dict[str, Any], message: str
-) -> None:
-    """It is refused when the loader is made, with what to do instead."""
-    with pytest.raises(OptionError, match=message):
-        _dali_loader(shards, reader="webdataset", **options)
-
-
-def test_dalis_own_reader_needs_shards(
-    packed: Path, lmdb_file: Path, shards: Path, tmp_path: Path
-) -> None:
-    """An LMDB, formats that DALI lacks, states and a tar without its index are each one error."""
-    with pytest.raises(OptionError, match="reads folders of shards"):
-        _dali_loader(lmdb_file, reader="webdataset")
-    with pytest.raises(OptionError, match="holds npy"):
-        _dali_loader(packed, reader="webdataset")
-    with _dali_loader(shards, reader="webdataset") as loader:
-        with pytest.raises(OptionError, match="has no states"):
-            loader.state_dict()
-        with pytest.raises(OptionError, match="has no states"):
-            loader.load_state_dict({})
-    for path in shards.iterdir():
-        if path.name != "shard-000001.idx":
-            (tmp_path / path.name).write_bytes(path.read_bytes())
-    with pytest.raises(ShardError, match=r"shard-000001.idx: missing; `fastdata verify --repair`"):
-        _dali_loader(tmp_path, reader="webdataset")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"reader": "lmdb"}, "reader must be"),
         ({"decoder": "nvjpeg"}, "decoder must be"),
         ({"decoder": "mixed"}, "needs device='cuda'"),
-        ({"flip": 2}, "flip is a probability"),
+        ({"views": 0}, "views must be"),
     ],
 )
 def test_arguments_out_of_range(shards: Path, options: dict[str, Any], message: str) -> None:

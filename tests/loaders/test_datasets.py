@@ -95,7 +95,7 @@ def test_ranks_share_out(dataset: Path, batch_size: int | None) -> None:
     seen: list[int] = []
     for rank in range(3):
         data = fd.open(
-            dataset, shuffle=True, decode=False, rank=rank, world_size=3, batch_size=batch_size
+            dataset, shuffle=True, decode=False, ranks=fd.Ranks(rank, 3), batch_size=batch_size
         )
         items = list(data)
         assert len(data) == len(items)
@@ -105,7 +105,16 @@ def test_ranks_share_out(dataset: Path, batch_size: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("context", "persistent"), [("fork", False), ("fork", True), ("spawn", True)]
+    ("dataset", "context", "persistent"),
+    [
+        *[(name, "fork", n) for name in ("folder", "shards", "lmdb_file") for n in (False, True)],
+        ("shards", "spawn", True),
+        *(
+            pytest.param(name, "spawn", True, marks=pytest.mark.long)
+            for name in ("folder", "lmdb_file")
+        ),
+    ],
+    indirect=["dataset"],
 )
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_dataloader_workers(dataset: Path, context: str, persistent: bool) -> None:
@@ -159,7 +168,7 @@ def test_transform_may_return_anything(shards: Path) -> None:
 
 def test_rank_reaches_workers(shards: Path) -> None:
     """A rank and an epoch that are known to the main process hold in workers spawned anew."""
-    data = fd.open(shards, decode=False, rank=1, world_size=2)
+    data = fd.open(shards, decode=False, ranks=fd.Ranks(1, 2))
     loader = DataLoader(data, batch_size=None, num_workers=1, multiprocessing_context="spawn")
 
     assert sorted(sample.id for sample in loader) == list(range(1, 23, 2))
@@ -207,8 +216,7 @@ def test_truncated_image_is_named(folder: Path, tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"batch_size": 0}, "batch_size"),
-        ({"rank": 1}, "go together"),
-        ({"rank": 2, "world_size": 2}, "rank must lie"),
+        ({"max_pixels": 0}, "max_pixels"),
     ],
 )
 def test_bad_options(shards: Path, options: Any, message: str) -> None:
@@ -224,8 +232,7 @@ def test_missing_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*set_vital")  # torchdata 0.11 on torch 2.15
-@pytest.mark.parametrize("batch_size", [None, 3])
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(("batch_size", "workers"), [(None, 0), (3, 0), (3, 2)])
 def test_stateful_dataloader_resumes(
     dataset: Path, tmp_path: Path, batch_size: int | None, workers: int
 ) -> None:

@@ -1,26 +1,114 @@
 """An export is the image folder that was packed, as far as a folder can be; nothing is lost."""
 
-import errno
 import io
 import os
-import shutil
-import subprocess
-import sys
 import tarfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
-from packing import KINDS, originals, picture, samples
+from packing import KINDS, originals, picture
 from PIL import Image
 
 from fastdata.converters.check.index import index
 from fastdata.converters.pack import pack
-from fastdata.errors import BusyError, DestinationError, NotADatasetError, SampleError
+from fastdata.dataset.catalog.builder import CatalogBuilder, CatalogRow
+from fastdata.dataset.catalog.reader import Catalog
+from fastdata.dataset.manifest import Manifest, Shard, Stored
+from fastdata.errors import DestinationError
+from fastdata.images.probe import FORMATS
+from fastdata.loaders import export as exporting
 from fastdata.loaders.export import export
-from fastdata.loaders.readers.open_source import open_source
-from fastdata.system.files import Lock
+from fastdata.loaders.readers.packed import PackedSource, open_source
+from fastdata.system.checksum import crc32c
+
+DIGEST = "sha256:" + "0" * 64
+
+
+def samples(path: Path) -> dict[str, tuple[int, bytes]]:
+    """Label and image of every sample by its key."""
+    source = open_source(path)
+    ids = np.arange(len(source))
+    labels = source.labels().tolist()
+    return {key: (labels[i], source.read(i)) for i, key in enumerate(source.keys(ids))}
+
+
+class Foreign(PackedSource):
+    """A data set in memory whose names and fields are whatever a test likes."""
+
+    def __init__(
+        self,
+        path: Path,
+        names: list[tuple[str, str, int]],  # key, name, label
+        classes: tuple[str, ...] = (),
+        fields: Mapping[str, bytes] | None = None,
+    ) -> None:
+        self.fields = fields or {}
+        builder = CatalogBuilder(tuple(self.fields))
+        for number, (key, name, label) in enumerate(names):
+            image = picture(number)
+            row = CatalogRow(
+                key.encode("utf-8", "surrogateescape"),
+                name.encode("utf-8", "surrogateescape"),
+                offset=0,
+                length=len(image),
+                crc=crc32c(image),
+                shard=0,
+                label=label,
+                width=1,
+                height=1,
+                flags=FORMATS.index("jpeg"),
+                fields={
+                    f: (1 + i, len(d), crc32c(d)) for i, (f, d) in enumerate(self.fields.items())
+                },
+            )
+            builder.append(row)
+        builder.write(path / "catalog.fdc")
+        catalog = Catalog.from_file(path / "catalog.fdc")
+        super().__init__(
+            path / "set",
+            Manifest(
+                kind="tar",
+                samples=len(names),
+                classes=classes,
+                class_counts=(0,) * len(classes),
+                fields=catalog.field_names,
+                options={},
+                source=DIGEST,
+                skipped={},
+                report=None,
+                kept={},
+                noted={},
+                shards=(Shard(0, DIGEST, "shard-000000.tar", len(names), None),),
+                catalog=Stored(0, DIGEST),
+                fingerprint=DIGEST,
+            ),
+            catalog,
+        )
+
+    def encoded(self, core: ModuleType, ids: Any, rows: Any) -> Any:
+        """Not asked for."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _bytes(self, sample: int, *place: int) -> bytes:
+        offset = place[1]
+        return list(self.fields.values())[offset - 1] if offset else picture(sample)
+
+
+def exported(monkeypatch: pytest.MonkeyPatch, source: Foreign, dst: Path) -> dict[str, bytes]:
+    """Files of the export of a data set in memory."""
+    monkeypatch.setattr(exporting, "open_source", lambda _: source)
+    report = export(source.path, dst)
+    files = originals(dst)
+    assert report.samples + report.fields == len(files)
+    assert report.bytes == sum(map(len, files.values()))
+    return files
 
 
 @KINDS
@@ -83,6 +171,104 @@ def test_keys_are_the_same_where_endings_change(tmp_path: Path) -> None:
     }
 
 
+HOSTILE = [
+    "../../up.jpg", "/etc/passwd", "a/../../b.jpg", "..", ".", "", "a//b.jpg", "a/./b.jpg",
+    ".hidden.jpg", ".git/config.jpg", "x" * 300 + ".jpg", "\u6d77" * 100 + ".jpg",
+    "byte\udcff.jpg", "line\nfeed.jpg", "twin.jpg", "twin.jpg",
+    "twin.jpg/inside.jpg", "a\\b.jpg", "CON.jpg",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("classes", [(), ("..", "a/b", "a_b")])
+def test_no_name_leads_outside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, classes: tuple[str, ...]
+) -> None:
+    """Every sample becomes one file below the folder, however it is called and classed."""
+    outer = tmp_path / "outer"
+    outer.mkdir()
+    label = len(classes) - 1
+    names = [(f"{i}/{os.path.splitext(name)[0]}", name, label) for i, name in enumerate(HOSTILE)]
+    foreign = Foreign(tmp_path, names, classes)
+
+    files = exported(monkeypatch, foreign, outer / "dst")
+
+    assert sorted(files.values()) == sorted(picture(i) for i in range(len(HOSTILE)))
+    assert os.listdir(outer) == ["dst"]
+    assert not [name for name in files if any(part[0] == "." for part in name.split("/"))]
+    if classes:
+        assert sorted(os.listdir(outer / "dst")) == ["%2E.", "a%2Fb", "a_b"]
+        assert {name.partition("/")[0] for name in files} == {"a_b"}
+
+
+def test_an_export_of_hostile_names_keeps_the_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last part of a key is the same after export and pack, whatever the name was."""
+    names = [(f"c/k{i}", name, 0) for i, name in enumerate(HOSTILE)]
+    exported(monkeypatch, Foreign(tmp_path, names, ("c",)), tmp_path / "dst")
+
+    pack(tmp_path / "dst", tmp_path / "again", keep_bytes=True)
+
+    found = {key.rpartition("/")[2]: data for key, (_, data) in samples(tmp_path / "again").items()}
+    assert found == {f"k{i}": picture(i) for i in range(len(HOSTILE))}
+
+
+def test_labels_make_the_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first folder is the label's: a class's name, or the number where classes have none."""
+    named = [("x", "x.jpg", 1), ("ant/y", "ant/y.jpg", 1), ("bee/z", "bee/z.jpg", 1)]
+    numbered = [("x", "x.jpg", 3), ("y", "03/y.jpg", 3), ("z", "z.jpg", 12), ("n", "n.jpg", -1)]
+
+    one = exported(monkeypatch, Foreign(tmp_path, named, ("ant", "bee")), tmp_path / "one")
+    two = exported(monkeypatch, Foreign(tmp_path, numbered), tmp_path / "two")
+
+    assert sorted(one) == ["bee/ant/y.jpg", "bee/bee/z.jpg", "bee/x.jpg"]
+    assert sorted(two) == ["03/x.jpg", "03/y.jpg", "12/z.jpg", "n.jpg"]
+
+
+CLASHES: dict[str, Callable[[Path], Foreign]] = {
+    r"b/a.jpg: sample 'b/a' and sample 'a'": lambda path: Foreign(
+        path, [("a", "a.jpg", 0), ("b/a", "a.jpg", -1)], ("b",)
+    ),
+    r"a.jpg: sample 'a' and the folder of 'a.jpg/b'": lambda path: Foreign(
+        path, [("a", "a.jpg", -1), ("a.jpg/b", "b.jpg", -1)]
+    ),
+    r"a.jpg: sample 'a' and class 'a.jpg'": lambda path: Foreign(
+        path, [("a", "a.jpg", -1)], ("a.jpg",)
+    ),
+    r"a.jpg: sample 'a' and sample 'a' would": lambda path: Foreign(
+        path, [("a", "a.jpg", -1)], fields={"jpg": b"a field"}
+    ),
+    r"classes 'a/b' and 'a%2Fb' would": lambda path: Foreign(
+        path, [("a", "a.jpg", 0)], ("a/b", "a%2Fb")
+    ),
+    r"'d/d/.*over 3072 bytes": lambda path: Foreign(path, [("d/" * 3000 + "a", "a.jpg", -1)]),
+}
+
+
+@pytest.mark.parametrize("what", CLASHES)
+def test_a_clash_is_an_error_that_names_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Two samples, classes or folders of one path are refused before a file is written."""
+    with pytest.raises(DestinationError, match=what):
+        exported(monkeypatch, CLASHES[what](tmp_path), tmp_path / "dst")
+    assert not (tmp_path / "dst").exists()
+
+
+def test_fields_lie_beside_their_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each field is a file with the image's stem, whatever the field is called."""
+    fields = {"json": b"{}", "../../evil": b"evil", "seg.png": b""}
+    foreign = Foreign(tmp_path, [("a", "a.jpg", -1), ("a_seg", "a.seg.jpg", -1)], fields=fields)
+
+    files = exported(monkeypatch, foreign, tmp_path / "dst")
+
+    assert files == {
+        "a.jpg": picture(0), "a.json": b"{}", "a...%2F..%2Fevil": b"evil", "a.seg.png": b"",
+        "a.seg.jpg": picture(1), "a.seg.json": b"{}", "a.seg...%2F..%2Fevil": b"evil",
+        "a.seg.seg.png": b"",
+    }  # fmt: skip
+
+
 def test_tars_of_others_become_folders(tmp_path: Path) -> None:
     """An indexed foreign shard is exported by its labels, with every other member as a field."""
     (tmp_path / "foreign").mkdir()
@@ -110,128 +296,3 @@ def test_tars_of_others_become_folders(tmp_path: Path) -> None:
         kinds = {"jpeg": picture(int(stem)), "json": b"{}", "seg.png": picture(int(stem), "PNG")}
         assert data == kinds[ending]
         assert name.startswith(f"{int(stem) % 11:02}/")
-
-
-def _failing_at(count: int, error: BaseException) -> Any:
-    """An ``os.replace`` that fails at one call."""
-    calls = iter(range(10**6))
-
-    def replace(src: Any, dst: Any, **folders: int) -> None:
-        if next(calls) == count:
-            raise error
-        os.rename(src, dst, **folders)
-
-    return replace
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left")])
-def test_an_interrupted_export_goes_on(
-    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
-) -> None:
-    """Stopped at any file, several times over, it ends as if it had never been stopped."""
-    export(shards, tmp_path / "whole")
-    expected: type[BaseException] = (
-        DestinationError if isinstance(error, OSError) else KeyboardInterrupt
-    )
-    for stop in (0, 1, 2, 10, 6, 8):  # the first call is the mark's, the others are files'
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "replace", _failing_at(stop, error))
-            with pytest.raises(expected):
-                export(shards, tmp_path / "out")
-
-    report = export(shards, tmp_path / "out")
-
-    assert report.resumed == 22
-    assert originals(tmp_path / "out") == originals(tmp_path / "whole")
-
-
-def test_a_killed_export_goes_on(shards: Path, tmp_path: Path) -> None:
-    """A process that dies leaves whole files, a lock that is free, and all that is needed."""
-    code = (
-        "import os, sys\nfrom fastdata.loaders.export import export\n"
-        "export(*sys.argv[1:], progress=lambda _, done, __: done == 7 and os._exit(9))"
-    )
-    arguments = [sys.executable, "-P", "-c", code, str(shards), str(tmp_path / "out")]
-    assert subprocess.run(arguments, check=False, timeout=240).returncode == 9
-    left = originals(tmp_path / "out")
-    (victim, *_) = (name for name in left if name.endswith(".jpg"))
-    (tmp_path / "out" / victim).write_bytes(left[victim][:-1])  # as a power cut would
-
-    report = export(shards, tmp_path / "out")
-
-    assert report.resumed == 6
-    assert len(originals(tmp_path / "out")) == 23
-    assert (tmp_path / "out" / victim).read_bytes() == left[victim]
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "what"),
-    [
-        ("dst/thesis.tex", "all of it", "not empty"),
-        ("dst/.export.json", '{"export": "another"}', "another data set"),
-        ("dst", "all of it", "Not a directory"),
-    ],
-)
-def test_nothing_else_is_touched(
-    shards: Path, tmp_path: Path, name: str, text: str, what: str
-) -> None:
-    """What is no unfinished export of this data set is refused and stays as it is."""
-    (tmp_path / name).parent.mkdir(exist_ok=True)
-    (tmp_path / name).write_text(text)
-    before = originals(tmp_path)
-
-    with pytest.raises(DestinationError, match=what):
-        export(shards, tmp_path / "dst")
-
-    assert originals(tmp_path) == before
-
-
-def test_a_finished_export_is_not_begun_again(shards: Path, tmp_path: Path) -> None:
-    """A whole export is a folder like any other: not empty."""
-    export(shards, tmp_path / "dst")
-
-    with pytest.raises(DestinationError, match="not empty"):
-        export(shards, tmp_path / "dst")
-
-
-def test_one_process_at_a_time(shards: Path, tmp_path: Path) -> None:
-    """A folder that another export writes to is refused."""
-    (tmp_path / "dst").mkdir()
-    with Lock(tmp_path / "dst/.export.lock", "dst"), pytest.raises(BusyError):
-        export(shards, tmp_path / "dst")
-
-
-def test_sources_and_places_that_make_no_sense(folder: Path, shards: Path, tmp_path: Path) -> None:
-    """A plain folder has nothing to export, and no export goes into the data set itself."""
-    with pytest.raises(NotADatasetError, match="folder of images"):
-        export(folder, tmp_path / "dst")
-    with pytest.raises(NotADatasetError, match="nowhere"):
-        export(tmp_path / "nowhere", tmp_path / "dst")
-    with pytest.raises(DestinationError, match="within the data set"):
-        export(shards, shards / "inside")
-
-
-@pytest.fixture
-def damaged(shards: Path, tmp_path: Path) -> tuple[Path, str]:
-    """A copy of the shards with one bit of an image changed, and the image's name."""
-    shutil.copytree(shards, tmp_path / "damaged")
-    source = open_source(shards)
-    row, (name,) = source.rows(np.array([7]))[0], source.catalog.names([7])  # type: ignore[union-attr]
-    source.close()
-    with (tmp_path / f"damaged/shard-{row['shard']:06}.tar").open("r+b") as file:
-        file.seek(int(row["offset"]) + 100)
-        (byte,) = file.read(1)
-        file.seek(-1, os.SEEK_CUR)
-        file.write(bytes([byte ^ 1]))
-    return tmp_path / "damaged", name
-
-
-def test_damage_is_not_exported(damaged: tuple[Path, str], tmp_path: Path) -> None:
-    """A damaged image is an error that names it, and no file."""
-    path, name = damaged
-
-    with pytest.raises(SampleError, match=os.path.splitext(name)[0]):
-        export(path, tmp_path / "dst")
-
-    assert len([n for n in originals(tmp_path / "dst") if n.endswith(".jpg")]) == 7
-    assert not (tmp_path / "dst" / name).exists()

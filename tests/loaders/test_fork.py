@@ -37,10 +37,12 @@ def _packed(root: Path, extension: str) -> Path:
     return root / "packed"
 
 
-@pytest.mark.timeout(300)  # many children, each of which has torch to take down
 @pytest.mark.parametrize(
     ("extension", "kind"),
-    [("jpg", "plain"), ("jpg", "processes"), ("jpg", "dali"), ("png", "plain"), ("png", "threads")],
+    [
+        *[("jpg", "plain"), ("jpg", "processes"), ("jpg", "dali"), ("png", "threads")],
+        pytest.param("png", "plain", marks=pytest.mark.long),
+    ],
 )
 def test_children_end(tmp_path: Path, extension: str, kind: str) -> None:
     """Children forked in mid-epoch exit, drop, close and refuse the loader, and make their own.

@@ -10,10 +10,10 @@ import torch
 import fastdata as fd
 from fastdata.dataset import manifest
 from fastdata.errors import BudgetError, OptionError, SampleError, ShardError
-from fastdata.loaders.readers.open_source import open_source
+from fastdata.loaders.readers.packed import open_source
 from fastdata.loaders.replace import IN_A_ROW
 
-_CROP = fd.RandomResizedCrop(16)
+_CROP = fd.RandomResizedCrop(16, flip=0.5)
 
 
 def _damage(path: Path, samples: list[int]) -> None:
@@ -34,7 +34,7 @@ def packed(folder: Path, tmp_path: Path) -> Path:
 
 
 def _ids(path: Path, **options: object) -> list[list[int]]:
-    with fd.Loader(path, 4, crop=_CROP, flip=0.5, threads=2, **options) as loader:  # type: ignore[arg-type]
+    with fd.Loader(path, 4, crop=_CROP, threads=2, **options) as loader:  # type: ignore[arg-type]
         return [batch.ids.tolist() for _ in range(2) for batch in loader]
 
 
@@ -53,7 +53,7 @@ def test_bad_samples_are_replaced(packed: Path, tmp_path: Path) -> None:
     keys = open_source(packed).keys([5, 9])  # type: ignore[arg-type]
     _damage(packed, [5, 9])
     log = tmp_path / "quarantine.jsonl"
-    options = {"on_error": "replace", "quarantine": log}
+    options = {"on_error": fd.Replace(quarantine=log)}
 
     after = _ids(packed, **options)
 
@@ -77,9 +77,7 @@ def test_substitutes_are_real_samples(packed: Path, tmp_path: Path, views: int) 
         crop=_CROP,
         views=views,
         shuffle=False,
-        on_error="replace",
-        error_budget=0.01,
-        quarantine=tmp_path / "q.jsonl",
+        on_error=fd.Replace(0.01, tmp_path / "q.jsonl"),
     ) as loader:
         (batch,) = loader
         assert loader.replaced >= 12
@@ -99,7 +97,7 @@ def test_folders_and_opencv_replace_too(
         (source / "ant").mkdir(parents=True, exist_ok=True)
         data = (folder / "ant" / "003.jpg").read_bytes()
         (source / "ant" / f"{number}.jpg").write_bytes(data if number != 2 else data[:200])
-    options = {"on_error": "replace", "quarantine": tmp_path / "q.jsonl"}
+    options = {"on_error": fd.Replace(quarantine=tmp_path / "q.jsonl")}
 
     native = _ids(source, **options)
     monkeypatch.setattr("fastdata.native.load", lambda: None)
@@ -113,18 +111,17 @@ def test_too_many_are_an_error(packed: Path, tmp_path: Path) -> None:
     log = tmp_path / "q.jsonl"
     _damage(packed, [1, 2, 3])
     with pytest.raises(BudgetError, match=r"q\.jsonl"):
-        _ids(packed, on_error="replace", error_budget=0.0001, quarantine=log)
+        _ids(packed, on_error=fd.Replace(0.0001, log))
 
     _damage(packed, [0, *range(4, 23)])
     with pytest.raises(BudgetError, match=f"{IN_A_ROW} in a row"):
-        _ids(packed, on_error="replace", error_budget=1.0, quarantine=log)
+        _ids(packed, on_error=fd.Replace(1.0, log))
 
 
 def test_a_missing_shard_is_never_replaced(packed: Path, tmp_path: Path) -> None:
     """What is damaged there is the data set, and not a sample."""
-    with fd.Loader(
-        packed, 4, crop=_CROP, on_error="replace", quarantine=tmp_path / "q.jsonl", threads=1
-    ) as loader:
+    replacing = fd.Replace(quarantine=tmp_path / "q.jsonl")
+    with fd.Loader(packed, 4, crop=_CROP, on_error=replacing, threads=1) as loader:
         (packed / "shard-000000.tar").unlink()
         with pytest.raises(ShardError, match="shard-000000"):
             list(loader)
@@ -133,7 +130,7 @@ def test_a_missing_shard_is_never_replaced(packed: Path, tmp_path: Path) -> None
 def test_the_list_is_in_memory_too(packed: Path, tmp_path: Path) -> None:
     """What the file lists is what the loader lists; no file appears before there is a line."""
     log = tmp_path / "q.jsonl"
-    with fd.Loader(packed, 23, crop=_CROP, on_error="replace", quarantine=log) as loader:
+    with fd.Loader(packed, 23, crop=_CROP, on_error=fd.Replace(quarantine=log)) as loader:
         assert not log.exists()
         _damage(packed, [5, 9])
         list(loader)
@@ -147,10 +144,7 @@ def test_a_file_that_was_named_must_be_writable(packed: Path, tmp_path: Path) ->
     (tmp_path / "file").touch()
     for path in (tmp_path / "file" / "q.jsonl", tmp_path / "none" / "q.jsonl", tmp_path):
         with pytest.raises(OptionError, match=rf"{path} cannot be written .*quarantine="):
-            fd.Loader(packed, 4, crop=_CROP, on_error="replace", quarantine=path)
-
-    with fd.Loader(packed, 4, crop=_CROP, quarantine=tmp_path):  # it is not going to be written
-        pass
+            fd.Loader(packed, 4, crop=_CROP, on_error=fd.Replace(quarantine=path))
 
 
 @pytest.mark.parametrize("kind", ["proc", "folder", "link"])
@@ -169,7 +163,7 @@ def test_a_read_only_working_directory(
 
     message = r"quarantine\.jsonl cannot be written .*quarantine="
     with pytest.warns(RuntimeWarning, match=message) as warned:
-        loader = fd.Loader(packed, 23, crop=_CROP, on_error="replace")
+        loader = fd.Loader(packed, 23, crop=_CROP, on_error=fd.Replace())
     with loader:
         assert [len(batch.ids) for batch in loader] == [23]
         (line,) = loader.quarantined
@@ -183,7 +177,7 @@ def test_a_disk_that_fills_up(packed: Path, tmp_path: Path) -> None:
     """A file that cannot be written any more costs a warning, not the run."""
     log = tmp_path / "q.jsonl"
     _damage(packed, [5, 9])
-    with fd.Loader(packed, 23, crop=_CROP, on_error="replace", quarantine=log) as loader:
+    with fd.Loader(packed, 23, crop=_CROP, on_error=fd.Replace(quarantine=log)) as loader:
         log.mkdir()
         with pytest.warns(RuntimeWarning, match=r"q\.jsonl cannot be written") as warned:
             list(loader)
@@ -200,8 +194,8 @@ def test_each_rank_has_a_file(packed: Path, tmp_path: Path) -> None:
         log = tmp_path / f"{world_size}.jsonl"
         for rank in range(world_size):
             with fd.Loader(
-                packed, 4, crop=_CROP, shuffle=False, on_error="replace", quarantine=log,
-                rank=rank, world_size=world_size,
+                packed, 4, crop=_CROP, shuffle=False, on_error=fd.Replace(quarantine=log),
+                ranks=fd.Ranks(rank, world_size),
             ) as loader:  # fmt: skip
                 list(loader)
         files = sorted(tmp_path.glob(f"{world_size}*.jsonl"))

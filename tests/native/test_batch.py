@@ -80,11 +80,7 @@ def test_rows_of_a_batch_are_chosen_by_place(native_core: ModuleType, tmp_path: 
             source,
             filling.NO_CHECKSUMS,
             np.array(places, np.int64),
-            np.zeros((4, 2), np.int64),
-            np.array(crops.regions, np.int64),
-            np.array(crops.scaled, np.int64),
-            np.zeros((4, 2), np.int64),
-            np.zeros(4, bool),
+            crops.plan(),
             out,
             keep_going=False,
         )

@@ -9,8 +9,7 @@ import pytest
 from jpegs import Pixels, opencv, pillow, scene
 from PIL import Image
 
-from fastdata.batch import native
-from fastdata.batch.decode import decode_crop
+from fastdata.batch.decode import cut_runs, decode_crop
 from fastdata.converters.images.coding import transcode
 from fastdata.errors import DecodeError
 from fastdata.plan.crop import CenterCrop, CropPlan, RandomResizedCrop
@@ -18,7 +17,7 @@ from fastdata.plan.crop import CenterCrop, CropPlan, RandomResizedCrop
 
 def _plan(width: int, height: int, count: int = 6) -> CropPlan:
     sizes = np.tile(np.array([[width, height]], np.int64), (count, 1))
-    return RandomResizedCrop(24).plan(sizes, np.arange(count), seed=1, epoch=0, flip=0.5)
+    return RandomResizedCrop(24, flip=0.5).plan(sizes, np.arange(count), seed=1, epoch=0)
 
 
 def _expected(image: Image.Image, plan: CropPlan, row: int) -> Pixels:
@@ -74,7 +73,7 @@ def test_threads_do_not_meet() -> None:
 def test_one_image_that_is_bad() -> None:
     """Damage, another size and no image at all are errors, and the next image is right."""
     good = pillow(scene(64, 64), quality=80)
-    plan = CenterCrop(32).plan(np.array([[64, 64]]), np.arange(1), seed=0, epoch=0, flip=0.0)
+    plan = CenterCrop(32).plan(np.array([[64, 64]]), np.arange(1), seed=0, epoch=0)
     out = np.empty((32, 32, 3), np.uint8)
     decode_crop(good, plan, 0, out)
     expected = out.copy()
@@ -97,7 +96,7 @@ def test_cut_runs_hold_the_region(subsampling: int) -> None:
     for _ in range(30):
         w, h = int(rng.integers(1, 200)), int(rng.integers(1, 150))
         x, y = int(rng.integers(0, 333 - w + 1)), int(rng.integers(0, 251 - h + 1))
-        small, left, top = native.cut_runs(data, x, y, w, h)
+        small, left, top = cut_runs(data, x, y, w, h)
 
         region = jpegs.decoded(small)[y - top : y - top + h, x - left : x - left + w]
         assert np.array_equal(region, whole[y : y + h, x : x + w])
@@ -110,8 +109,8 @@ def test_nothing_to_cut() -> None:
     plain = pillow(scene(100, 80), quality=90)
     runs, *_ = transcode(plain, 32)
 
-    assert native.cut_runs(plain, 10, 10, 20, 20) == (plain, 0, 0)
-    assert native.cut_runs(runs, 0, 0, 100, 80) == (runs, 0, 0)
+    assert cut_runs(plain, 10, 10, 20, 20) == (plain, 0, 0)
+    assert cut_runs(runs, 0, 0, 100, 80) == (runs, 0, 0)
 
 
 @pytest.mark.usefixtures("native_core")
@@ -119,4 +118,4 @@ def test_nothing_to_cut() -> None:
 def test_regions_outside_are_refused(box: tuple[int, int, int, int]) -> None:
     """A region that is empty or reaches out of the image is an error."""
     with pytest.raises(DecodeError, match="not within the image"):
-        native.cut_runs(pillow(scene(100, 80)), *box)
+        cut_runs(pillow(scene(100, 80)), *box)

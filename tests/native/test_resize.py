@@ -78,18 +78,14 @@ def test_planned_batches_are_pillows(
     data, pixels = _random(np.random.default_rng(2), 500, 375)
     (tmp_path / "x").write_bytes(data)
     sizes = np.tile([[500, 375]], (64, 1))
-    plan = RandomResizedCrop(shape).plan(sizes, np.arange(64), seed=1, epoch=0, flip=0.5)
+    plan = RandomResizedCrop(shape, flip=0.5).plan(sizes, np.arange(64), seed=1, epoch=0)
     out = np.empty((64, *shape, 3), np.uint8)
     threads = filling.pool(native_core, 2)
     job = threads.fill(
         filling.whole_files(native_core, [tmp_path / "x"] * 64),
         filling.NO_CHECKSUMS,
         np.arange(64),
-        plan.size,
-        plan.source,
-        plan.scaled,
-        plan.cut,
-        plan.flip,
+        plan,
         out,
         keep_going=False,
     )
@@ -133,7 +129,7 @@ def test_evaluation_crops_are_torchvisions(decoder: Decoder, seed: int) -> None:
         short = None if rng.integers(4) == 0 else int(rng.integers(1, 300))
         data, pixels = _random(rng, width, height)
         plan = CenterCrop(shape, resize=short).plan(
-            np.array([[width, height]]), np.zeros(1, np.int64), seed=0, epoch=0, flip=0.0
+            np.array([[width, height]]), np.zeros(1, np.int64), seed=0, epoch=0
         )
         (scaled,), (cut,) = plan.scaled.tolist(), plan.cut.tolist()
         crops = Crops([(0, 0, width, height)], [tuple(scaled)], tuple(cut))

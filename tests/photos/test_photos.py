@@ -202,7 +202,7 @@ def test_failure_stops_all_threads(tmp_path: Path) -> None:
         ({"classes": 0}, "classes must be from 1 to 100, not 0"),
         ({"classes": 101}, "classes must be from 1 to 100, not 101"),
         ({"scale": 0.0}, "scale must be above 0 and at most 4, not 0.0"),
-        ({"scale": float("nan")}, "scale .* found nan"),
+        ({"scale": float("nan")}, "scale .* not nan"),
         ({"scale": 4.1}, "scale .* not 4.1"),
         ({"workers": 0}, "workers must be 1 or more, found 0"),
     ],

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastdata.errors import OptionError
-from fastdata.plan.batch_plan import BatchPlan
+from fastdata.plan.epochs import BatchPlan
 
 
 @given(

@@ -10,8 +10,8 @@ from fastdata.errors import OptionError
 from fastdata.plan.crop import CenterCrop, Crop, CropPlan, RandomResizedCrop, _exp
 
 
-def _plan(crop: Crop, sizes: list[tuple[int, int]], *, epoch: int = 0, flip: float = 0) -> CropPlan:
-    return crop.plan(np.array(sizes), np.arange(len(sizes)), seed=0, epoch=epoch, flip=flip)
+def _plan(crop: Crop, sizes: list[tuple[int, int]], *, epoch: int = 0) -> CropPlan:
+    return crop.plan(np.array(sizes), np.arange(len(sizes)), seed=0, epoch=epoch)
 
 
 def test_random_crops_have_torchvisions_distribution() -> None:
@@ -95,11 +95,11 @@ def test_center_crop_is_torchvisions(resize: int | None, size: int | tuple[int, 
 
 def test_keyed_by_sample_and_epoch() -> None:
     """A sample's crop and flip do not depend on its company; another epoch changes them."""
-    crop = RandomResizedCrop(224)
-    together = _plan(crop, [(500, 375)] * 50, flip=0.5)
+    crop = RandomResizedCrop(224, flip=0.5)
+    together = _plan(crop, [(500, 375)] * 50)
     sizes, ids = np.array([(500, 375)]), np.array([17])
-    alone = crop.plan(sizes, ids, seed=0, epoch=0, flip=0.5)
-    later = crop.plan(sizes, ids, seed=0, epoch=1, flip=0.5)
+    alone = crop.plan(sizes, ids, seed=0, epoch=0)
+    later = crop.plan(sizes, ids, seed=0, epoch=1)
 
     assert np.array_equal(together.source[17], alone.source[0])
     assert together.flip[17] == alone.flip[0]
@@ -110,15 +110,15 @@ def test_flip_probability() -> None:
     """Flips come as often as asked, independently of the crop; never at 0, always at 1."""
     sizes = [(100, 100)] * 4000
 
-    assert abs(_plan(RandomResizedCrop(8), sizes, flip=0.3).flip.mean() - 0.3) < 0.03
-    assert not _plan(RandomResizedCrop(8), sizes, flip=0).flip.any()
-    assert _plan(CenterCrop(8), sizes, flip=1).flip.all()
+    assert abs(_plan(RandomResizedCrop(8, flip=0.3), sizes).flip.mean() - 0.3) < 0.03
+    assert not _plan(RandomResizedCrop(8), sizes).flip.any()
+    assert _plan(CenterCrop(8, flip=1), sizes).flip.all()
 
 
 def test_golden_vectors() -> None:
     """Crops are the same on every platform and version: these were computed once."""
-    plan = RandomResizedCrop(224).plan(
-        np.array([(500, 375), (333, 500), (4000, 3000)]), np.arange(3), seed=1, epoch=2, flip=0.5
+    plan = RandomResizedCrop(224, flip=0.5).plan(
+        np.array([(500, 375), (333, 500), (4000, 3000)]), np.arange(3), seed=1, epoch=2
     )
 
     assert plan.source.tolist() == [
@@ -151,4 +151,4 @@ def test_impossible_sizes(size: int | tuple[int, int]) -> None:
 def test_impossible_ranges(name: str, pair: tuple[float, float]) -> None:
     """A range that is empty or not positive is refused and named."""
     with pytest.raises(OptionError, match=name):
-        RandomResizedCrop(8, **{name: pair})
+        RandomResizedCrop(8, **{name: pair})  # type: ignore[arg-type]

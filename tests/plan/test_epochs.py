@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from fastdata.errors import OptionError
-from fastdata.plan import order, window
+from fastdata.plan import order
 from fastdata.plan.epochs import Epochs, Stratum, augmentation_keys
 
 
@@ -80,25 +80,25 @@ def test_weights_are_kept() -> None:
 def test_window_order_is_a_permutation(n: int) -> None:
     """Each sample once, whatever is left over beside whole blocks and windows."""
     for key in range(5):
-        ids = window.permutation(np.arange(n, dtype=np.int64), n, key)
+        ids = order.windows(np.arange(n, dtype=np.int64), n, key)
         assert np.array_equal(np.sort(ids), np.arange(n))
 
 
 def test_window_order_reads_blocks() -> None:
     """A window touches no more blocks than it holds, so reading stays in long pieces."""
-    n, size = 200_000, window.BLOCK * window.BLOCKS
-    ids = window.permutation(np.arange(n, dtype=np.int64), n, 3)
+    n, size = 200_000, order.BLOCK * order.BLOCKS
+    ids = order.windows(np.arange(n, dtype=np.int64), n, 3)
 
     for start in range(0, n - size, size):
-        assert len(np.unique(ids[start : start + size] // window.BLOCK)) <= 2 * window.BLOCKS + 1
-    batch = ids[50_000:50_256] // window.BLOCK
-    assert len(np.unique(batch)) >= window.BLOCKS - 2
+        assert len(np.unique(ids[start : start + size] // order.BLOCK)) <= 2 * order.BLOCKS + 1
+    batch = ids[50_000:50_256] // order.BLOCK
+    assert len(np.unique(batch)) >= order.BLOCKS - 2
 
 
 def test_golden_draws() -> None:
     """The same numbers on every platform and with every version of Python and numpy."""
     positions = np.array([0, 1, 2, 4999], np.int64)
-    window_ids = window.permutation(positions, 10_000, 42)
+    window_ids = order.windows(positions, 10_000, 42)
     mixed = Epochs("f", (Stratum(range(10), 20), Stratum(range(10, 13), 4)), True, 1)
     weighted = Epochs("f", (Stratum(range(4), 5000),), weights=np.array([0.1, 0.2, 0.3, 0.4]))
 
@@ -122,7 +122,6 @@ GOLDEN = {
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"repeats": 0}, "repeats"),
         ({"shuffle": "windows"}, "shuffle"),
         ({"shuffle": False, "weights": np.ones(3)}, "weights"),
         ({"weights": np.ones(2)}, "one for each of 3"),

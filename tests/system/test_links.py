@@ -20,8 +20,7 @@ from fastdata.converters.pack import pack
 from fastdata.errors import DestinationError, FastdataError
 from fastdata.loaders import export as export_module
 from fastdata.loaders.export import export
-from fastdata.loaders.readers.open_source import open_source
-from fastdata.loaders.readers.packed import PackedSource
+from fastdata.loaders.readers.packed import PackedSource, open_source
 
 SIZE = 35_000
 LESS = 15_000
@@ -362,32 +361,6 @@ def test_no_file_is_written_under_a_standard_stream(
     assert result.returncode == 0
     assert (tmp_path / "one.lmdb").read_bytes() == (packed / "lmdb/one.lmdb").read_bytes()
     assert content(tmp_path / "shards") == content(packed / "shards")
-
-
-@pytest.mark.parametrize("name", ["photos", "train", "val"])
-def test_the_demo_goes_into_no_linked_folder(outside: Path, tmp_path: Path, name: str) -> None:
-    """Folders within the demo's are its own; a link in the place of one is an error."""
-    from fastdata.demo import demo
-
-    (tmp_path / "demo").mkdir()
-    (tmp_path / "demo" / name).symlink_to(outside / "new")
-    with pytest.raises(DestinationError, match="symbolic link"):
-        demo(tmp_path / "demo", images=4, val_images=4)
-
-
-def test_the_demo_removes_no_pictures_of_others(tmp_path: Path) -> None:
-    """A folder with the name that unfinished pictures have goes only with the demo's own note."""
-    from fastdata.demo import demo
-
-    theirs = tmp_path / "photos.tmp/precious.jpg"
-    theirs.parent.mkdir()
-    theirs.write_bytes(PRECIOUS)
-    with pytest.raises(DestinationError, match="something other than this demo's pictures"):
-        demo(tmp_path, images=4, val_images=4)
-    os.mkfifo(theirs.with_name("made-by-demo.json"))
-    with pytest.raises(DestinationError, match="something other than this demo's pictures"):
-        demo(tmp_path, images=4, val_images=4)
-    assert theirs.read_bytes() == PRECIOUS
 
 
 @pytest.mark.parametrize("form", ["packed", "images"])

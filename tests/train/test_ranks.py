@@ -71,14 +71,16 @@ _SWITCHES: dict[str, dict[str, Any]] = {
     "clipped": {"clip": 0.1, "lr": 0.1},
     "adamw": {"optimizer": "adamw", "lr": 0.001, "ema": 0.8, "label_smoothing": 0.1},
 }
+_MIXED = {"batch_size": 2, "mixup": 0.2, "ema": 0.9}
+_RANDOM = {"drop": 0.5, "norm": True}
 
 
 @pytest.fixture(scope="module")
 def together(data: Path, val: Path) -> dict[str, list[dict[str, Any]]]:
     """What two ranks find with batches of 2, by the name of the run."""
     runs = [_run({"batch_size": 2, **switches}) for switches in _SWITCHES.values()]
-    first, second = _ranks(data, val, *runs)
-    return {name: [first[n], second[n]] for n, name in enumerate(_SWITCHES)}
+    first, second = _ranks(data, val, *runs, _run(_MIXED, _RANDOM))
+    return {name: [first[n], second[n]] for n, name in enumerate([*_SWITCHES, "mixed"])}
 
 
 @pytest.mark.parametrize("name", _SWITCHES)
@@ -109,25 +111,25 @@ def test_ranks_agree(name: str, together: dict[str, list[dict[str, Any]]]) -> No
     assert [e["loss"] for e in first["epochs"]] == [e["loss"] for e in second["epochs"]]
 
 
-def test_ranks_resume(data: Path, val: Path, tmp_path: Path) -> None:
+def test_ranks_resume(
+    data: Path, val: Path, together: dict[str, list[dict[str, Any]]], tmp_path: Path
+) -> None:
     """Ranks that one of them ended, then a signal, go on to the same weights and figures.
 
     They are the same to the bit, though the ranks' random numbers differ from each other.
     The others' error says that a rank is gone, its own what happened to it.
     """
-    mixed = {"batch_size": 2, "mixup": 0.2, "ema": 0.9}
-    kind = {"drop": 0.5, "norm": True}
     saved: dict[str, Any] = {
         "checkpoint": str(tmp_path / "run.pt"),
         "checkpoint_every": 1,
-        "timeout": 20,
+        "timeout": 120,
     }
 
-    (whole, _) = _ranks(data, val, _run(mixed, kind))
-    failed = _ranks(data, val, _run(mixed, kind, [1, 4, "error"], **saved))
-    stopped = _run(mixed, kind, [1, 1, "SIGTERM"], resume=True, **saved)
+    whole = together["mixed"]
+    failed = _ranks(data, val, _run(_MIXED, _RANDOM, [1, 4, "error"], **saved))
+    stopped = _run(_MIXED, _RANDOM, [1, 1, "SIGTERM"], resume=True, **saved)
     assert not _ranks(data, val, stopped, whole=False)  # both ranks end as the signal has it
-    (resumed, other) = _ranks(data, val, _run(mixed, kind, resume=True, **saved))
+    (resumed, other) = _ranks(data, val, _run(_MIXED, _RANDOM, resume=True, **saved))
 
     assert failed[1][0]["error"] == "FastdataError: the storage of this rank burns"
     assert failed[0][0]["error"].startswith("RankError: rank 0 of 2: another rank ended")
@@ -144,7 +146,6 @@ def test_rank_that_is_gone(how: str, data: Path, val: Path) -> None:
     (first,) = _ranks(data, val, task, whole=False, end_stopped=how == "SIGSTOP")
 
     assert first[0]["error"].startswith("RankError: rank 0 of 2: another rank ended or does not")
-    assert first[0]["seconds"] < 60  # 4 of them waiting; the rest is for busy machines
 
 
 def test_ranks_that_do_not_come(data: Path, val: Path) -> None:

@@ -116,8 +116,8 @@ def test_without_validation(colours: Path) -> None:
 
     assert report.epochs[0].val_accuracy is None
     assert report.ceiling is None
-    assert "train_accuracy" in text
-    assert "val_accuracy" not in text
+    assert "train accuracy" in text
+    assert "val accuracy" not in text
 
 
 def test_progress_tells_everything_in_order(colours: Path) -> None:

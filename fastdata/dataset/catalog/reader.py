@@ -1,9 +1,8 @@
-"""The catalog: one row a sample, read from the disk and checked where it is touched.
+"""The catalog: one row for each sample, read and checked when it is first needed.
 
-Opening reads the header alone, so it takes the same time for 500 samples as for 500 million. A
-part's table of checksums is read and checked when the part is first touched, and each block of
-64 KiB when it is first touched; what was never read is never checked, and what is read always was.
-Blocks stay in memory up to a bound, beyond which all are given back and read again where needed.
+Opening reads only the header, so it takes the same time for 500 samples as for 500 million. The
+table of checksums of a part, and then each block of 64 KiB, is read and checked when it is first
+needed. Blocks stay in memory up to a limit; then all of them are freed, and read again when needed.
 """
 
 import os
@@ -33,21 +32,21 @@ from fastdata.dataset.catalog.part import CatalogPart, Ids, Read, Rows
 from fastdata.errors import CatalogError
 from fastdata.system import resources
 from fastdata.system.checksum import crc32c
-from fastdata.system.untrusted import JsonFields, open_regular
+from fastdata.system.untrusted import JsonFields, regular_fd
 
 _ADVICE = "it is damaged or was edited: `fastdata index` makes a new one for tars; or pack again"
-_LEAST = 512 << 20  # bytes that may always be held: rows of 13 million samples
+_LEAST = 512 << 20  # bytes that are always granted: the rows of 13 million samples
 
 
 def most_held() -> int:
-    """Blocks of a catalog that stay in memory: 512 MiB of them, or more where there is room."""
+    """Most blocks of a catalog to hold in memory: 512 MiB of them, or more where there is room."""
     return max(_LEAST, resources.memory_share() // 4) >> BLOCK_BITS
 
 
 class Catalog:
     """Random access to the rows of a data set.
 
-    Safe to use from many threads, and in a forked child. Not to be pickled: open it anew.
+    Safe to use from many threads and in a forked child. It cannot be pickled: open it again.
 
     Attributes:
         field_names: Names of further fields that samples may have.
@@ -59,7 +58,7 @@ class Catalog:
         self._load = load
         self._where = where
         self._parts: list[CatalogPart | None] = [None] * len(header.parts)
-        self._held = 0  # blocks that were read since memory was last given back
+        self._held = 0  # blocks read since memory was last freed
         self._most_held = most_held()
 
     @classmethod
@@ -71,6 +70,7 @@ class Catalog:
         """
         try:
             file = _File(path)
+            # The first bytes say how long the header is, and a crafted length costs no memory.
             length = header_bytes(file.read(0, PREAMBLE.size), str(path))
             if length > file.size:
                 raise CatalogError(
@@ -79,6 +79,7 @@ class Catalog:
             header = decode_header(file.read(0, length), str(path))
         except OSError as error:
             raise CatalogError(f"{path}: cannot read the catalog: {error.strerror}") from error
+        # To the byte: a truncated file is an error now, not when an epoch gets to its end.
         end = header.parts[-1].start + header.parts[-1].bytes if header.parts else header.bytes
         if file.size != end:
             raise CatalogError(f"{path}: {file.size} bytes, its header states {end}")
@@ -91,11 +92,11 @@ class Catalog:
 
     @classmethod
     def from_parts(cls, header: bytes, parts: Callable[[int], Read], where: str) -> Self:
-        """Open a catalog whose header and parts are stored apart, as in an LMDB file.
+        """Open a catalog whose header and parts are stored separately, as in an LMDB file.
 
         Args:
             header: The whole header.
-            parts: Gives what reads a part, by its number.
+            parts: Returns what reads a part, given its number.
             where: The file, for errors.
 
         Raises:
@@ -118,17 +119,17 @@ class Catalog:
 
         Raises:
             IndexError: An id lies outside.
-            CatalogError: The bytes of a row do not match their checksum, here and below.
+            CatalogError: The bytes of a row do not match their checksum; so for all below.
         """
         numbers = self._checked(ids)
         out = np.empty(len(numbers), ROW)
-        for part, places, local in self._by_part(numbers):
-            out[places] = part.rows(local)
+        for part, indices, local in self._by_part(numbers):
+            out[indices] = part.rows(local)
         self._bound()
         return out
 
     def column(self, name: str) -> npt.NDArray[Any]:
-        """Copy one column of all rows, (n,), for example ``"label"``."""
+        """Copy one column of all n rows, (n,), for example ``"label"``."""
         out = np.empty(len(self), ROW[name])
         for number in range(len(self._parts)):
             start = number << PART_BITS
@@ -137,15 +138,15 @@ class Catalog:
         return out
 
     def keys(self, ids: npt.ArrayLike) -> list[str]:
-        """Keys of N samples; bytes that are not UTF-8 come as surrogates, as from os.fsdecode."""
+        """Keys of N samples; bytes that are not UTF-8 become surrogates, as by os.fsdecode."""
         return [text[0] for text in self._texts(ids)]
 
     def names(self, ids: npt.ArrayLike) -> list[str]:
-        """Paths of N samples relative to the folder that was packed."""
+        """Original names of N samples: paths relative to the folder that was packed."""
         return [text[1] for text in self._texts(ids)]
 
     def field(self, name: str, ids: npt.ArrayLike) -> Rows:
-        """Copy where one further field of N samples lies.
+        """Copy where a further field of N samples lies.
 
         Returns:
             (N,) array of dtype ``FIELD``; the offset is ``ABSENT`` where a sample lacks the field.
@@ -158,23 +159,24 @@ class Catalog:
         section = self.field_names.index(name)
         numbers = self._checked(ids)
         out = np.empty(len(numbers), FIELD)
-        for part, places, local in self._by_part(numbers):
-            out[places] = part.field(section, local)
+        for part, indices, local in self._by_part(numbers):
+            out[indices] = part.field(section, local)
         self._bound()
         return out
 
     def _texts(self, ids: npt.ArrayLike) -> list[tuple[str, str]]:
         numbers = self._checked(ids)
         out = [("", "")] * len(numbers)
-        for part, places, local in self._by_part(numbers):
-            for place, text in zip(places.tolist(), part.texts(local), strict=True):
+        for part, indices, local in self._by_part(numbers):
+            for index, text in zip(indices.tolist(), part.texts(local), strict=True):
                 key, name = text.decode("utf-8", "surrogateescape").split("\0")
-                out[place] = key, name
+                out[index] = key, name
         self._bound()
         return out
 
     def _checked(self, ids: npt.ArrayLike) -> Ids:
         numbers = np.asarray(ids, np.int64).reshape(-1)
+        # numpy would take negative ids from the end.
         if numbers.size and (numbers.min() < 0 or numbers.max() >= len(self)):
             raise IndexError(
                 f"ids must lie in [0, {len(self)}), found {numbers.min()} to {numbers.max()}"
@@ -182,14 +184,14 @@ class Catalog:
         return numbers
 
     def _by_part(self, ids: Ids) -> Iterator[tuple[CatalogPart, Ids, Ids]]:
-        """Yield each part that the ids touch, their places among the ids, and their local ids."""
-        if len(self._parts) == 1:
+        """Yield each part with some of the ids, their indices in ``ids``, and their local ids."""
+        if len(self._parts) == 1:  # most data sets; no sorting
             yield self._part(0), np.arange(len(ids)), ids
             return
         numbers = ids >> PART_BITS
         for number in np.unique(numbers).tolist():
-            places = np.flatnonzero(numbers == number)
-            yield self._part(number), places, ids[places] - (number << PART_BITS)
+            indices = np.flatnonzero(numbers == number)
+            yield self._part(number), indices, ids[indices] - (number << PART_BITS)
 
     def _part(self, number: int) -> CatalogPart:
         part = self._parts[number]
@@ -201,38 +203,39 @@ class Catalog:
                 return read(start, size)
 
             header = self._header
-            # Two threads may both get here; they make equal parts and either may stay.
+            # Two threads may both get here; they make equal parts, and either may stay.
             part = self._parts[number] = CatalogPart(
                 header.parts[number], len(header.fields), counted, f"{self._where}: part {number}"
             )
         return part
 
     def _bound(self) -> None:
-        """Give memory back where there is too much of it."""
+        """Free all blocks if they are too many."""
         if self._held > self._most_held:
             self._held = 0
+            # All at once: to know the least recently used would cost more than to read again.
             for part in self._parts:
                 if part is not None:
                     part.forget()
 
 
 class _File:
-    """A file that is open for as long as this object lives.
+    """A file that stays open as long as this object lives.
 
     Attributes:
-        size: Its bytes when it was opened.
+        size: Bytes when it was opened.
     """
 
     def __init__(self, path: Path) -> None:
         """Open it; raises OSError."""
         self._path = path
-        with open_regular(path) as fd:
-            self._fd = os.dup(fd)
+        self._fd = regular_fd(path)
+        # Not closed by hand: a thread may be reading, and its number must not become another file.
         weakref.finalize(self, os.close, self._fd)
         self.size = os.fstat(self._fd).st_size
 
     def read(self, start: int, size: int) -> bytes:
-        """Bytes of it, fewer where it ends.
+        """Read bytes, fewer where the file ends.
 
         Raises:
             CatalogError: It cannot be read.
@@ -281,7 +284,7 @@ def decode_header(data: bytes, where: str) -> Header:
     if len(data) != size:
         raise CatalogError(f"{where}: header of {len(data)} bytes, it states {size}")
     crc = PREAMBLE.unpack_from(data)[3]
-    if crc32c(data[:16] + data[PREAMBLE.size :]) != crc:
+    if crc32c(data[:16] + data[PREAMBLE.size :]) != crc:  # all but the checksum itself
         raise CatalogError(f"{where}: the header does not match its checksum")
     content = JsonFields.read(data[PREAMBLE.size :], where, CatalogError, _ADVICE)
     rows, fields = content.count("rows"), content.list_of("fields", str)

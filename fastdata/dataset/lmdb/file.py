@@ -1,12 +1,11 @@
-"""A data set in one LMDB file, read page by page: no map, no environment, no lock.
+"""Reads a data set in one LMDB file page by page: without a map, an environment or a lock.
 
-A sample's key is its id in 8 bytes, big-endian, so that keys sort as ids do; its value is the
-image and after it each further field. Manifest and catalog lie under reserved keys, which sort
-behind all ids.
+A sample's key is its id in 8 bytes, big-endian, so that keys sort as ids do. Its value is the
+image, then each further field. Manifest and catalog have reserved keys, which sort after all ids.
 
-Pages are read with pread and every offset in them is checked. So a truncated or damaged file is an
-error and not a signal, as it is where a map is read past its end, and neither forks nor threads nor
-other readers of the file matter.
+Pages are read with pread, and every offset in them is checked. So a truncated or damaged file is an
+error, not the signal that reading past the end of a map would be, and forks, threads and other
+readers of the file do not matter.
 """
 
 import hashlib
@@ -38,7 +37,7 @@ _CHUNK = 1 << 20
 
 
 class Span(NamedTuple):
-    """Where a value lies within the file."""
+    """Where a value lies in the file."""
 
     offset: int
     size: int
@@ -54,10 +53,10 @@ class Lmdb(NamedTuple):
 
 
 def open_lmdb(path: Path) -> Lmdb:
-    """Open an LMDB file, and compare its manifest with its catalog.
+    """Open an LMDB file; its manifest and catalog must agree.
 
     Raises:
-        NotADatasetError: There is no such file, or it was never ours.
+        NotADatasetError: There is no such file, or fastdata did not pack it.
         ManifestError: The manifest is damaged, or the pack unfinished.
         CatalogError: The catalog is damaged, or of another pack.
         ShardError: The file is truncated, extended, or its header is damaged.
@@ -74,22 +73,22 @@ def open_lmdb(path: Path) -> Lmdb:
 
 
 def open_file(path: Path) -> "LMDBFile":
-    """Open an LMDB file of ours and check its beginning, its end and its size.
+    """Open an LMDB file and check its beginning, its end and its size.
 
     Raises:
-        NotADatasetError: There is no such file, or it was never ours.
-        ManifestError: There is none yet, but an unfinished pack beside it.
+        NotADatasetError: There is no such file, or fastdata did not pack it.
+        ManifestError: There is only an unfinished pack beside it.
         ShardError: It is truncated, extended, or its header or seal is damaged.
     """
     return LMDBFile(path)
 
 
 def read_manifest(file: "LMDBFile") -> manifest.Manifest:
-    """The manifest of a data set in an LMDB file.
+    """Read the manifest.
 
     Raises:
-        ManifestError: It is damaged, or not of this file.
-        ShardError: The file is damaged on the way to it.
+        ManifestError: It is missing, damaged, or not of this file.
+        ShardError: Pages of the tree are damaged.
     """
     data = file.get(MANIFEST_KEY)
     if data is None:
@@ -102,11 +101,11 @@ def read_manifest(file: "LMDBFile") -> manifest.Manifest:
 
 
 def read_catalog(file: "LMDBFile") -> Catalog:
-    """The catalog of a data set in an LMDB file, which reads its parts as they are needed.
+    """Open the catalog, which reads its parts as they are needed.
 
     Raises:
         CatalogError: It is missing, or its header is damaged.
-        ShardError: The file is damaged on the way to it.
+        ShardError: Pages of the tree are damaged.
     """
     header = file.get(CATALOG_KEY)
     if header is None:
@@ -127,16 +126,17 @@ def read_catalog(file: "LMDBFile") -> Catalog:
 
 
 def check_seal(path: Path) -> None:
-    """Check everything but the groups, which the manifest has digests of, against the seal.
+    """Check everything against the seal but the groups, whose digests the manifest has.
 
     Raises:
-        ShardError: A bit of meta pages, catalog, manifest, branch pages or seal is not as written.
+        ShardError: Meta pages, catalog, manifest, branch pages or seal are not as written.
         NotADatasetError: As :func:`open_file`.
         ManifestError: As :func:`open_file`.
     """
     file = open_file(path)
     try:
         digest = hashlib.sha256()
+        # In this order the file can be hashed while it is written: the meta pages come last.
         for start in range(file.groups_end, file.pages * PAGE, _CHUNK):
             digest.update(file.read(start, min(_CHUNK, file.pages * PAGE - start)))
         digest.update(file.read(0, FIRST * PAGE))
@@ -155,7 +155,7 @@ class LMDBFile:
         size: In bytes.
         pages: Number of its pages; the seal follows them.
         entries: Number of its entries.
-        groups_end: Where the groups end, which begin behind the meta pages.
+        groups_end: Offset where the groups end, which begin after the meta pages.
         digest: The SHA-256 that the seal states.
     """
 
@@ -171,19 +171,20 @@ class LMDBFile:
         self.groups_end, self.size, self.digest = seal
 
     def get(self, key: bytes) -> bytes | None:
-        """Copy of the value, or None where there is no such key.
+        """Copy the value of a key, or return None if there is no such key.
 
         Raises:
-            ShardError: The file is damaged, or cannot be read, here and below.
+            ShardError: The file is damaged, or cannot be read; so for all below.
         """
         span = self.find(key)
         return None if span is None else self.read(span.offset, span.size)
 
     def find(self, key: bytes) -> Span | None:
-        """Where the value of a key lies."""
+        """Find where the value of a key lies; None if there is no such key."""
         number = self._tree.root
-        for _ in range(self._tree.depth):
+        for _ in range(self._tree.depth):  # or a crafted tree could send us in a circle
             page = self._page(number)
+            # The first key of a branch page is empty and means: less than the second.
             index = bisect_right(page, key, lo=0 if page.is_leaf else 1, key=_key) - 1
             if page.is_leaf:
                 node = page[index] if index >= 0 else None
@@ -192,16 +193,16 @@ class LMDBFile:
         raise ShardError(f"{self.path}: its tree is deeper than its header states; {ADVICE}")
 
     def walk(self) -> Iterator[tuple[bytes, Span]]:
-        """Every entry in the order of the keys, and where its value lies."""
+        """Yield every key in order, and where its value lies."""
         last = b""
         for key, span in self._walk(self._tree.root, self._tree.depth):
-            if key <= last:
+            if key <= last:  # also ends a walk that a crafted tree leads in a circle
                 raise ShardError(f"{self.path}: its keys are not in order; {ADVICE}")
             yield key, span
             last = key
 
     def read(self, offset: int, size: int) -> bytes:
-        """Bytes of the file, all of them."""
+        """Read this many bytes of the file."""
         try:
             data = os.pread(self._descriptor(), size, offset)
             while data and len(data) < size:  # a single read takes at most 2 GiB
@@ -223,15 +224,16 @@ class LMDBFile:
 
     def _descriptor(self) -> int:
         fd = self._fd
-        if fd is not None:
+        if fd is not None:  # without the lock, which every read would wait for
             return fd
         with self._guard:
             if self._fd is None:
                 fd, *found = open_sealed(self.path)
                 self._closer = weakref.finalize(self, os.close, fd)
+                # Spans that are known already must still be those of this file.
                 if found != [self._tree, (self.groups_end, self.size, self.digest)]:
                     self._closer()
-                    raise ShardError(f"{self.path}: was replaced by another file; open it anew")
+                    raise ShardError(f"{self.path}: was replaced by another file; open it again")
                 self._fd = fd
             return self._fd
 
@@ -247,7 +249,7 @@ class LMDBFile:
 
     def _page(self, number: int) -> Page:
         if not FIRST <= number < self.pages:
-            raise ShardError(f"{self.path}: page {number} lies outside of it; {ADVICE}")
+            raise ShardError(f"{self.path}: page {number} lies outside the file; {ADVICE}")
         return Page(self.read(number * PAGE, PAGE), number, str(self.path))
 
     def _span(self, page: Page, number: int, node: Node) -> Span:

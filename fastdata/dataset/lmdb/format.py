@@ -1,8 +1,8 @@
 """LMDB's format on disk (data version 1), as far as one sorted bulk load needs it.
 
-A file is pages of 4096 bytes, whatever the machine, little-endian: two meta pages; then leaf pages
-and the overflow pages of large values; then branch pages, the root last; then, behind the last
-page, our seal. Structures and limits are those of libraries/liblmdb/mdb.c, named beside each.
+A file consists of little-endian pages of 4096 bytes on every machine: two meta pages; leaf pages
+and the overflow pages of large values; branch pages, the root last. Our seal follows the last page.
+Structures and limits are those of libraries/liblmdb/mdb.c, whose names stand beside them.
 """
 
 import struct
@@ -13,7 +13,7 @@ CATALOG_KEY = b"fastdata:catalog"
 MANIFEST_KEY = b"fastdata:manifest"
 
 PAGE = 4096
-FIRST = 2  # the first page behind the two meta pages: groups begin here
+FIRST = 2  # the first page after the two meta pages: groups begin here
 MAX_VALUE = 0xFFFFFFFF  # MAXDATASIZE
 MAX_DEPTH = 32  # CURSOR_STACK
 
@@ -28,8 +28,8 @@ BIG = 0x01  # F_BIGDATA: the value is on overflow pages
 
 _NODE_MAX = (ROOM // 2 & ~1) - 2  # me_nodemax: a longer node goes to overflow pages
 _DB = struct.Struct("<IHHQQQQQ")  # MDB_db: pad, flags, depth, branches, leaves, overflow, n, root
-# page header, then MDB_meta: magic, version, address, size of the map, two MDB_db, last page,
-# number of the transaction; LMDB leaves the rest of the page alone, and at its end is our mark
+# Page header, then MDB_meta: magic, version, address, size of the map, two MDB_db, last page,
+# number of the transaction. LMDB ignores the rest of the page, whose end is our mark.
 _META = struct.Struct("<QHHI IIQQ 48s 48s QQ")
 _MAGIC, _VERSION = 0xBEEFC0DE, 1
 _NOWHERE = (1 << 64) - 1  # P_INVALID
@@ -55,24 +55,24 @@ def is_big(key: bytes, size: int) -> bool:
 
 
 def node_size(key: bytes, size: int) -> int:
-    """Bytes that an entry takes in a leaf page, with its place in the list of nodes."""
+    """Bytes that an entry takes in a leaf page, with its offset in the list of nodes."""
     within = NUMBER.size if is_big(key, size) else size
     return 2 + (NODE.size + len(key) + within + 1 & ~1)
 
 
 def overflow_pages(size: int) -> int:
-    """How many overflow pages a value takes; they are one run with one header (OVPAGES)."""
+    """Number of overflow pages of a value, which have one header for all (OVPAGES)."""
     return -(-(PAGE_HEADER.size + size) // PAGE)
 
 
 def encode_node(number: int, flags: int, key: bytes, data: bytes = b"") -> bytes:
-    """One node of a branch or leaf page.
+    """Encode a node of a branch or leaf page.
 
     Args:
-        number: Of a leaf's node the size of the value, of a branch's the page of the child.
+        number: The size of the value in a leaf, the page of the child in a branch.
         flags: ``BIG`` or 0.
         key: The key.
-        data: Of a leaf's node the value, or the ``NUMBER`` of its first overflow page.
+        data: In a leaf the value, or the ``NUMBER`` of its first overflow page.
     """
     low, high = number & 0xFFFFFFFF, number >> 32
     node = NODE.pack(low, flags | high, len(key)) + key + data
@@ -80,7 +80,7 @@ def encode_node(number: int, flags: int, key: bytes, data: bytes = b"") -> bytes
 
 
 def encode_page(number: int, flags: int, nodes: Sequence[bytes]) -> bytes:
-    """A branch or leaf page with these nodes, in the order of their keys; they must fit."""
+    """Encode a branch or leaf page of nodes that fit, in the order of their keys."""
     lower = PAGE_HEADER.size + 2 * len(nodes)
     upper = PAGE
     places = []
@@ -115,7 +115,7 @@ class Tree(NamedTuple):
 
 
 def encode_metas(tree: Tree) -> bytes:
-    """Both meta pages: the first of an empty file, the second of the transaction that filled it."""
+    """Encode both meta pages: that of an empty file, and of the transaction that filled it."""
     size = tree.pages * PAGE
     free = _DB.pack(PAGE, _INTEGER_KEYS, 0, 0, 0, 0, 0, _NOWHERE)
     empty = _DB.pack(0, 0, 0, 0, 0, 0, 0, _NOWHERE)
@@ -129,13 +129,13 @@ def encode_metas(tree: Tree) -> bytes:
 
 
 def decode_tree(metas: bytes) -> Tree:
-    """What the second of the meta pages says."""
+    """Decode the second meta page."""
     entries, last = _META.unpack_from(metas, PAGE)[9:11]
     depth, branches, leaves, overflow, count, root = _DB.unpack(entries)[2:]
     return Tree(depth, branches, leaves, overflow, count, root, last + 1)
 
 
 def is_lmdb(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is an LMDB, or the beginning of one."""
+    """Whether a file that begins with these bytes is an LMDB file, or the beginning of one."""
     known = PAGE_HEADER.pack(0, 0, META, 0, 0) + struct.pack("<II", _MAGIC, _VERSION)
     return head[16:24] == known[16:] if len(head) >= len(known) else known.startswith(head)

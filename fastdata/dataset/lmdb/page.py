@@ -1,4 +1,4 @@
-"""Branch and leaf pages of an LMDB file as they are read: every offset in them is checked."""
+"""Reads branch and leaf pages of an LMDB file; checks every offset in them."""
 
 import struct
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ from fastdata.errors import ShardError
 
 
 class Node(NamedTuple):
-    """A node of a page that was read.
+    """A node of a page.
 
     Attributes:
         key: Its key; empty in the first node of a branch page.
-        number: Of a leaf's node the size of the value, of a branch's the page of the child.
+        number: The size of the value in a leaf, the page of the child in a branch.
         big: Whether the value is on overflow pages.
         start: Where the value, or the number of its first overflow page, lies within the page.
     """
@@ -25,7 +25,7 @@ class Node(NamedTuple):
 
 
 class Page:
-    """A branch or leaf page that was read; nothing in it is believed before it is checked.
+    """A branch or leaf page; nothing in it is used before it is checked.
 
     Attributes:
         data: Its bytes.
@@ -36,13 +36,15 @@ class Page:
         """Check the header.
 
         Raises:
-            ShardError: It is damaged, here and below.
+            ShardError: It is damaged; so for all below.
         """
         self.data = data
         self._what = f"{where}: page {number}"
         stated, _, flags, self._lower, upper = PAGE_HEADER.unpack_from(data)
+        # A page that holds another's number was written to the wrong place, or read from one.
         if stated != number or flags not in (BRANCH, LEAF):
             raise self._damage("is not the page that belongs there")
+        # The list of 2-byte offsets grows from the header up, the nodes from the page's end down.
         if self._lower % 2 or not PAGE_HEADER.size + 2 <= self._lower <= upper <= PAGE:
             raise self._damage("has an impossible list of nodes")
         self.is_leaf = bool(flags == LEAF)
@@ -53,17 +55,18 @@ class Page:
         return self._count
 
     def __getitem__(self, index: int) -> Node:
-        """One node, with its key within the page."""
+        """One node."""
         (at,) = struct.unpack_from("<H", self.data, PAGE_HEADER.size + 2 * index)
         if not self._lower <= at <= PAGE - NODE.size:
             raise self._damage("has a node out of bounds")
         number, flags, size = NODE.unpack_from(self.data, at)
         start = at + NODE.size + size
-        if not self.is_leaf:
+        if not self.is_leaf:  # in a branch, the upper bits of the child's page number
             number |= flags << 32
+        # What follows the key: nothing in a branch, in a leaf the value or where it is.
         needed = 0 if not self.is_leaf else NUMBER.size if flags & BIG else number
         if start + needed > PAGE or (self.is_leaf and flags not in (0, BIG)):
-            raise self._damage("has a node that is impossible")
+            raise self._damage("has an impossible node")
         key = self.data[at + NODE.size : start]
         return Node(key, number, self.is_leaf and bool(flags & BIG), start)
 
@@ -72,7 +75,7 @@ class Page:
         return map(self.__getitem__, range(len(self)))
 
     def first_overflow(self, node: Node) -> int:
-        """Number of the first overflow page of a node that is ``big``."""
+        """Number of the first overflow page of a ``big`` node."""
         return int(NUMBER.unpack_from(self.data, node.start)[0])
 
     def _damage(self, what: str) -> ShardError:

@@ -1,12 +1,11 @@
-"""The seal behind the last page of an LMDB file, and how a file is opened by its two ends.
+"""The seal after the last page of an LMDB file, and opening a file by its two ends.
 
-The seal makes every bit count that the manifest's digests of the groups leave out: its CRC-32C,
-cheap enough to be checked whenever a file is opened, covers the meta pages and the seal itself;
-its SHA-256 covers in addition the catalog, the manifest and the branch pages.
+The seal covers whatever the manifest's digests of the groups do not. Its CRC-32C covers the meta
+pages and the seal itself, and is checked whenever a file is opened. Its SHA-256 also covers the
+catalog, the manifest and the branch pages.
 """
 
 import os
-import stat
 import struct
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +23,7 @@ from fastdata.dataset.lmdb.format import (
 )
 from fastdata.errors import NotADatasetError, ShardError
 from fastdata.system.checksum import crc32c
+from fastdata.system.untrusted import regular_fd
 
 SEAL = struct.Struct("<8sII QQ 32s")  # magic, version, CRC-32C, end of groups, file size, SHA-256
 _MAGIC = b"\x89FDS\r\n\x1a\n"
@@ -31,11 +31,11 @@ _VERSION = 1
 
 
 class Seal(NamedTuple):
-    """The trailer of a file.
+    """What the seal of a file says.
 
     Attributes:
-        groups_end: Where the groups end and the reserved entries begin.
-        size: Bytes of the file, this trailer included.
+        groups_end: Offset where the groups end and the catalog begins.
+        size: Bytes of the file, the seal included.
         digest: SHA-256 from ``groups_end`` to the end of the pages, then of the meta pages, then
             of ``groups_end`` and ``size`` as they are stored.
     """
@@ -46,37 +46,36 @@ class Seal(NamedTuple):
 
 
 def seal_text(groups_end: int, size: int) -> bytes:
-    """What the digest of a seal covers of the seal itself."""
+    """The fields of a seal that its own digest covers."""
     return struct.pack("<QQ", groups_end, size)
 
 
 def encode_seal(seal: Seal, metas: bytes) -> bytes:
-    """The trailer of a file with these meta pages."""
+    """Encode the seal of a file with these meta pages."""
     bare = SEAL.pack(_MAGIC, _VERSION, 0, *seal)
     return SEAL.pack(_MAGIC, _VERSION, crc32c(metas + bare), *seal)
 
 
 def is_sealed(fd: int) -> bool:
-    """Whether an open file is an LMDB file of ours, or what is left of one."""
+    """Whether an open file is an LMDB file that fastdata packed, or what is left of one."""
     metas = os.pread(fd, FIRST * PAGE, 0)
     trailer = os.pread(fd, SEAL.size, max(0, os.fstat(fd).st_size - SEAL.size))
-    return _is_marked(metas) or trailer.startswith(_MAGIC)
+    return _is_marked(metas) or trailer.startswith(_MAGIC)  # damage seldom hits both ends
 
 
 def open_sealed(path: Path) -> tuple[int, Tree, Seal]:
-    """Open a file and check that its two ends are, to the bit, what was written.
+    """Open a file; its two ends must be, to the bit, what was written.
 
     Returns:
         Its descriptor, and what the ends say.
 
     Raises:
-        NotADatasetError: There is no such file, or it was never ours.
-        ManifestError: There is none yet, but an unfinished pack beside it.
+        NotADatasetError: There is no such file, or fastdata did not pack it.
+        ManifestError: There is only an unfinished pack beside it.
         ShardError: It is truncated, extended, or its header or seal is damaged.
     """
     try:
-        # without O_NONBLOCK a FIFO would keep us waiting
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        fd = regular_fd(path)
     except FileNotFoundError:
         raise manifest.absent(path) from None
     except OSError as error:
@@ -90,18 +89,16 @@ def open_sealed(path: Path) -> tuple[int, Tree, Seal]:
 
 def _read_ends(fd: int, path: Path) -> tuple[Tree, Seal]:
     try:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            raise NotADatasetError(f"{path}: cannot read: not a regular file")
-        size = status.st_size
+        size = os.fstat(fd).st_size
         metas = os.pread(fd, FIRST * PAGE, 0)
         trailer = os.pread(fd, SEAL.size, max(0, size - SEAL.size))
     except OSError as error:
         raise ShardError(f"{path}: cannot read: {error.strerror}") from error
+    # With one of our marks it is a damaged file of ours, without it somebody else's.
     if not _is_marked(metas) and not trailer.startswith(_MAGIC):
         if not is_lmdb(metas):
             raise NotADatasetError(f"{path}: not an LMDB file")
-        if size >= PAGE:  # below that, our mark may have been cut off
+        if size >= PAGE:  # in less our mark may have been cut off
             raise NotADatasetError(f"{path}: an LMDB file, but not one that fastdata packed")
     return _decode(metas, trailer, size, str(path))
 

@@ -22,7 +22,7 @@ from fastdata.converters.check.verify import verify
 from fastdata.converters.pack import pack
 from fastdata.dataset.manifest import load
 from fastdata.errors import DestinationError, NotADatasetError, OptionError, ShardError
-from fastdata.loaders.readers.tar import TarSource
+from fastdata.loaders.readers.packed import TarSource
 
 
 def write_tar(path: Path, members: dict[str, bytes], kind: int = tarfile.GNU_FORMAT) -> None:
@@ -146,7 +146,7 @@ def test_what_is_left_out_is_listed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("members", "message"),
     [
-        ({"a.jpg": b"", "A/b.jpg": b"", "a.txt": b""}, "do not follow each other"),
+        ({"a.jpg": b"", "A/b.jpg": b"", "a.txt": b""}, "are not consecutive"),
         ({"a.jpg": b"", "a.JPG": b""}, "two members of this extension"),
     ],
 )

@@ -19,8 +19,7 @@ from fastdata.converters.pack import pack
 from fastdata.converters.problems import Problem
 from fastdata.dataset import manifest
 from fastdata.errors import CorruptError, NotADatasetError
-from fastdata.loaders.readers.lmdb import LMDBSource
-from fastdata.loaders.readers.tar import TarSource
+from fastdata.loaders.readers.packed import LMDBSource, TarSource
 
 IDS = np.arange(10)
 Fault = Callable[[bytes], bytes]

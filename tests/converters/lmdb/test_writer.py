@@ -12,7 +12,7 @@ from lmdb_files import BORDERS, add, finish, manifest, read, sha256, sizes, valu
 
 from fastdata.converters.destination import Item
 from fastdata.converters.lmdb.tree import Leaves
-from fastdata.dataset.catalog.builder import CatalogBuilder
+from fastdata.dataset.catalog.builder import CatalogBuilder, CatalogRow
 from fastdata.dataset.catalog.part import in_memory
 from fastdata.dataset.catalog.reader import Catalog
 from fastdata.dataset.lmdb.format import part_key, sample_key
@@ -173,7 +173,7 @@ def test_the_catalog_is_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     builder = CatalogBuilder()
     for i in range(10):
         builder.append(
-            b"k%d" % i, b"", offset=0, length=i, crc=0, shard=0, label=0, width=1, height=1, flags=1
+            CatalogRow(b"k%d" % i, b"", 0, i, crc=0, label=0, width=1, height=1, flags=1)
         )
     writing = writer(tmp_path / "a.lmdb")
     groups = writing.finish()

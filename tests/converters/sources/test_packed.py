@@ -12,7 +12,7 @@ from fastdata.converters.pack import pack
 from fastdata.dataset.catalog.reader import Catalog
 from fastdata.dataset.lmdb.format import MARK
 from fastdata.errors import CatalogError, CorruptError, FastdataError, ManifestError, ShardError
-from fastdata.loaders.readers.open_source import open_source
+from fastdata.loaders.readers.packed import open_source
 
 CLASSES = ("ant", "bee")
 

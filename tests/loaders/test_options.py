@@ -1,6 +1,7 @@
 """Choosing samples: subsets, weights, views, repeats, windows, mixes."""
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,11 @@ import fastdata as fd
 from fastdata.errors import OptionError
 from fastdata.loaders.loader import Loader
 
-_CROP = fd.RandomResizedCrop(16)
+_CROP = fd.RandomResizedCrop(16, flip=0.5)
 
 
 def _loader(path: Path | fd.Mix, batch_size: int = 4, **options: Any) -> Loader:
-    arguments: dict[str, Any] = {"crop": _CROP, "flip": 0.5, "threads": 2, **options}
+    arguments: dict[str, Any] = {"crop": _CROP, "threads": 2, **options}
     return fd.Loader(path, batch_size, **arguments)
 
 
@@ -32,14 +33,14 @@ def test_where_takes_a_question(dataset: Path) -> None:
     bees = np.flatnonzero(labels == 1)
 
     for where in (lambda rows: rows["label"] == 1, labels == 1, bees, bees.tolist()):
-        assert sorted(_ids(dataset, where=where, drop_last=False)) == bees.tolist()
+        assert sorted(_ids(dataset, sampling=fd.Sampling(where), drop_last=False)) == bees.tolist()
 
 
 def test_a_subset_changes_no_crop(shards: Path) -> None:
     """The pixels of a sample are the same in a subset as in the whole."""
     with _loader(shards, 23) as loader:
         (whole,) = loader
-    with _loader(shards, 5, where=np.arange(7, 12)) as loader:
+    with _loader(shards, 5, sampling=fd.Sampling(np.arange(7, 12))) as loader:
         (part,) = loader
 
     places = [whole.ids.tolist().index(number) for number in part.ids.tolist()]
@@ -67,7 +68,7 @@ def test_views_have_distinct_crops(tmp_path: Path) -> None:
     ramp = np.tile(np.arange(0, 256, dtype=np.uint8)[None, :, None], (256, 1, 3))
     for name in ("a", "b"):
         cv2.imwrite(str(tmp_path / f"{name}.png"), ramp)
-    with _loader(tmp_path, 2, views=2, repeats=2) as loader:
+    with _loader(tmp_path, 2, views=2, sampling=fd.Sampling(repeats=2)) as loader:
         crops = [view.unbind() for batch in loader for view in batch.views]
 
     flat = [crop for views in crops for crop in views]
@@ -76,7 +77,8 @@ def test_views_have_distinct_crops(tmp_path: Path) -> None:
 
 def test_repeats_share_a_batch(shards: Path) -> None:
     """Repeated augmentation puts a sample's copies into one global batch, on any world size."""
-    ranks = [_loader(shards, 4, repeats=2, rank=rank, world_size=2) for rank in range(2)]
+    twice = fd.Sampling(repeats=2)
+    ranks = [_loader(shards, 4, sampling=twice, ranks=fd.Ranks(rank, 2)) for rank in range(2)]
     for parts in zip(*ranks, strict=True):
         counts = Counter(number for part in parts for number in part.ids.tolist())
         assert set(counts.values()) == {2}
@@ -86,10 +88,10 @@ def test_repeats_share_a_batch(shards: Path) -> None:
 
 def test_weights_by_class(shards: Path) -> None:
     """Classes come as their weights say; one of weight 0 never, and ranks stay equal."""
-    weights = {"ant": 3.0, "bee": 0.0, "cat": 1.0}
+    sampling = fd.Sampling(weights={"ant": 3.0, "bee": 0.0, "cat": 1.0}, draws=400)
     per_rank = []
     for rank in range(2):
-        with _loader(shards, weights=weights, draws=400, rank=rank, world_size=2) as loader:
+        with _loader(shards, sampling=sampling, ranks=fd.Ranks(rank, 2)) as loader:
             per_rank.append([int(x) for batch in loader for x in batch.labels])
     counts = Counter(per_rank[0] + per_rank[1])
 
@@ -102,7 +104,7 @@ def test_weights_by_class(shards: Path) -> None:
 def test_mixes_keep_their_shares(shards: Path, lmdb_file: Path, tmp_path: Path) -> None:
     """An epoch of a mix has each data set's share to one sample, with its pixels and classes."""
     mix = fd.Mix({shards: 3, lmdb_file: 1})
-    with _loader(mix, 5, draws=40) as loader:
+    with _loader(mix, 5, sampling=fd.Sampling(draws=40)) as loader:
         assert loader.source.classes == ("ant", "bee", "cat")
         for epoch in range(2):
             seen = []
@@ -117,7 +119,7 @@ def test_mixes_keep_their_shares(shards: Path, lmdb_file: Path, tmp_path: Path) 
             assert max(from_shards.values()) - min(from_shards.values()) <= 1
         assert max(Counter(n for n in seen if n >= 23).values()) == 1
         state = loader.state_dict()
-    other = _loader(fd.Mix({shards: 1, lmdb_file: 1}), 5, draws=40)
+    other = _loader(fd.Mix({shards: 1, lmdb_file: 1}), 5, sampling=fd.Sampling(draws=40))
     with other, pytest.raises(fd.errors.StateError, match="fingerprint"):
         other.load_state_dict(state)
 
@@ -142,26 +144,38 @@ def test_mixed_classes_are_joined_by_name(folder: Path, shards: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"where": [23]}, "there are 23"),
-        ({"where": [0.5]}, "booleans or ids"),
-        ({"where": [True]}, "each of 23"),
-        ({"where": []}, "booleans or ids"),
-        ({"where": np.zeros(23, bool)}, "leaves no sample"),
-        ({"weights": {"ant": 1.0}}, "each class once"),
-        ({"weights": [1.0]}, "one for each of 23"),
+        ({"sampling": fd.Sampling(where=[23])}, "there are 23"),
+        ({"sampling": fd.Sampling(where=[0.5])}, "booleans or ids"),
+        ({"sampling": fd.Sampling(where=[True])}, "each of 23"),
+        ({"sampling": fd.Sampling(where=[])}, "booleans or ids"),
+        ({"sampling": fd.Sampling(where=np.zeros(23, bool))}, "leaves no sample"),
+        ({"sampling": fd.Sampling(weights={"ant": 1.0})}, "each class once"),
+        ({"sampling": fd.Sampling(weights=[1.0])}, "one for each of 23"),
         ({"views": 0}, "views"),
-        ({"repeats": 0}, "repeats"),
-        ({"draws": 0}, "at least one"),
         ({"shuffle": "blocks"}, "shuffle"),
-        ({"rank": 0}, "go together"),
-        ({"rank": 2, "world_size": 2}, "rank must lie"),
-        ({"on_error": "ignore"}, "on_error"),
     ],
 )
 def test_bad_choices(shards: Path, options: dict[str, Any], message: str) -> None:
     """Each choice that cannot be is refused by name before anything starts."""
     with pytest.raises(OptionError, match=message):
         _loader(shards, **options)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: fd.Sampling(repeats=0), "repeats"),
+        (lambda: fd.Sampling(draws=0), "draws must be 1 or more"),
+        (lambda: fd.Replace(budget=1.5), "budget must be a fraction"),
+        (lambda: fd.Ranks(2, 2), "rank must lie"),
+        (lambda: fd.RandomResizedCrop(8, flip=1.5), "flip is a probability"),
+        (lambda: fd.CenterCrop(8, flip=-0.1), "flip is a probability"),
+    ],
+)
+def test_choices_are_checked_when_they_are_made(make: Callable[[], object], message: str) -> None:
+    """What cannot be is refused before there is a loader."""
+    with pytest.raises(OptionError, match=message):
+        make()
 
 
 def test_bad_mixes(shards: Path, folder: Path) -> None:

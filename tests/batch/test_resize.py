@@ -1,7 +1,6 @@
 """Crops of images that are not JPEGs: the window alone is resized, with the whole's weights."""
 
 import io
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +11,8 @@ from peak import peak
 from PIL import Image
 from torch.nn.functional import interpolate
 
-from fastdata.batch import decode, resize
+from fastdata import native
+from fastdata.batch import resize
 from fastdata.batch.decode import decode_crop
 from fastdata.plan.crop import CenterCrop, Crop, CropPlan, RandomResizedCrop
 
@@ -33,9 +33,9 @@ def _crop(data: bytes, plan: CropPlan, row: int, shape: tuple[int, int]) -> Pixe
     return out
 
 
-def _plan(crop: Crop, size: tuple[int, int], rows: int = 1, **options: Any) -> CropPlan:
+def _plan(crop: Crop, size: tuple[int, int], rows: int = 1) -> CropPlan:
     sizes = np.tile(np.array(size, np.int64), (rows, 1))
-    return crop.plan(sizes, np.arange(rows), **{"seed": 3, "epoch": 0, "flip": 0.5, **options})
+    return crop.plan(sizes, np.arange(rows), seed=3, epoch=0)
 
 
 def _pillows(image: Image.Image, plan: CropPlan, row: int, shape: tuple[int, int]) -> Pixels:
@@ -60,17 +60,17 @@ def _pillows(image: Image.Image, plan: CropPlan, row: int, shape: tuple[int, int
 @pytest.mark.parametrize("way", ["core", "torch", "window"])
 @pytest.mark.parametrize("size", [(90, 70), (31, 200), (16, 16), (9, 400), (3, 2)])
 @pytest.mark.parametrize(
-    "crop", [CenterCrop(24, resize=32), CenterCrop(24), CenterCrop((30, 11), resize=9), None]
+    "crop", [CenterCrop(24, 32, flip=0.5), CenterCrop(24), CenterCrop((30, 11), 9, flip=0.5), None]
 )
 def test_pixels_are_pillows(
     size: tuple[int, int], crop: Crop | None, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever is shrunk, enlarged, padded or cut off, each pixel is Pillow's within 1."""
     if way != "core":
-        monkeypatch.setattr(decode, "core", lambda: None)
+        monkeypatch.setattr(native, "load", lambda: None)
     if way == "window":
         monkeypatch.setattr(resize, "_WHOLE", 0)
-    crop = RandomResizedCrop((20, 28)) if crop is None else crop
+    crop = RandomResizedCrop((20, 28), flip=0.5) if crop is None else crop
     image = Image.fromarray(scene(*size))
     plan = _plan(crop, size, 5)
 
@@ -83,10 +83,10 @@ def test_pixels_are_pillows(
 @pytest.mark.parametrize("most", [0, 1 << 22])
 def test_without_the_core_it_is_torchs(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The window is what resizing the whole region, as torch does, and cutting it gives."""
-    monkeypatch.setattr(decode, "core", lambda: None)
+    monkeypatch.setattr(native, "load", lambda: None)
     monkeypatch.setattr(resize, "_WHOLE", most)
     pixels = scene(333, 251)
-    plan = _plan(CenterCrop(64, resize=100), (333, 251), flip=0.0)
+    plan = _plan(CenterCrop(64, resize=100), (333, 251))
     width, height = plan.scaled[0].tolist()
     left, top = plan.cut[0].tolist()
     planes = torch.from_numpy(pixels.copy()).permute(2, 0, 1)[None]
@@ -116,7 +116,7 @@ def test_narrow_images_take_no_memory(
 ) -> None:
     """A PNG of a few bytes must not become a hundred gigabytes for the sake of 224 pixels."""
     if not with_core:
-        monkeypatch.setattr(decode, "core", lambda: None)
+        monkeypatch.setattr(native, "load", lambda: None)
     image = Image.new("RGB", size, (10, 100, 200))
     data, plan = _png(image), _plan(crop, size)
 

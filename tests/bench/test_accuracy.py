@@ -5,11 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from places import ROOT
 
 _SCRIPT = ROOT / "bench" / "accuracy.py"
 
 
+@pytest.mark.check
 def test_both_sides_train_with_each_seed(tmp_path: Path) -> None:
     """Each side has an accuracy for each seed."""
     done = subprocess.run(

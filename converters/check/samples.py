@@ -1,4 +1,4 @@
-"""Reads a tar for the index: its samples, their checksums, what is left out, its digest."""
+"""Reads a tar for ``index``: its samples, their checksums, what is left out, its digest."""
 
 import os
 from pathlib import Path
@@ -8,6 +8,7 @@ from fastdata.converters.problems import digest_of, read_range
 from fastdata.converters.sources.listing import Skipped
 from fastdata.converters.tar.shards import index_file, index_line
 from fastdata.converters.tar.webdataset import Group, read_groups
+from fastdata.dataset.catalog.builder import CatalogRow
 from fastdata.dataset.manifest import Shard, digest_text
 from fastdata.errors import DecodeError, ShardError
 from fastdata.images.probe import FORMATS, probe
@@ -15,35 +16,20 @@ from fastdata.system.checksum import crc32c
 from fastdata.system.untrusted import open_regular
 
 
-class Row(NamedTuple):
-    """A sample as it goes into the catalog; see ``CatalogBuilder.append``."""
-
-    key: bytes
-    name: bytes
-    offset: int
-    length: int
-    crc: int
-    label: int
-    width: int
-    height: int
-    flags: int
-    fields: dict[str, tuple[int, int, int]]
-
-
 class Indexed(NamedTuple):
-    """A tar that was read.
+    """What was found in a tar.
 
     Attributes:
-        shard: What the manifest says of it.
+        shard: Its entry in the manifest.
         lines: Content of its index file.
         rows: Its samples.
         skipped: What was left out.
-        unlabelled: How many samples have a ``.cls`` that is no number.
+        unlabelled: Number of samples whose ``.cls`` is not a number.
     """
 
     shard: Shard
     lines: bytes
-    rows: list[Row]
+    rows: list[CatalogRow]
     skipped: list[Skipped]
     unlabelled: int
 
@@ -75,7 +61,7 @@ def read_tar(path: Path, fields: tuple[str, ...]) -> Indexed:
         ShardError: As :func:`read_groups`.
         OSError: It cannot be read.
     """
-    rows: list[Row] = []
+    rows: list[CatalogRow] = []
     skipped = []
     lines = []
     unlabelled = 0
@@ -102,8 +88,8 @@ def read_tar(path: Path, fields: tuple[str, ...]) -> Indexed:
     return Indexed(shard, text, rows, skipped, unlabelled)
 
 
-def _row(fd: int, group: Group) -> Row | str:
-    """The sample's row, or why it is left out."""
+def _row(fd: int, group: Group) -> CatalogRow | str:
+    """The sample's row, or the reason for leaving it out."""
     image = group.image(fd)
     if image is None:
         return "no image among its members"
@@ -118,7 +104,7 @@ def _row(fd: int, group: Group) -> Row | str:
         offset, size = group.members[extension][2:]
         fields[extension] = (offset, size, crc32c(read_range(fd, offset, size)))
     label = group.label(fd)
-    return Row(
+    return CatalogRow(
         key=group.key,
         name=member.name,
         offset=member.offset,
