@@ -66,6 +66,7 @@ def estimate(listing: Listing, coding: Coding, workers: int) -> PackPlan:
     results = [found for _, found in read_all(some, range(len(some)), workers, coding)]
     seconds = time.perf_counter() - started
     loaded = [found for found in results if not isinstance(found, Skipped)]
+    # Headers grow with the number of files, images with their bytes.
     scale = len(listing) / len(some)
     bytes_scale = int(listing.sizes.sum()) / max(1, int(some.sizes.sum()))
     headers = sum(map(_header_bytes, loaded))

@@ -57,6 +57,7 @@ class Journal:
             OSError: The file cannot be read or written; so below.
             DestinationError: It is a link, or not a regular file; so below.
         """
+        # Atomically, so that there is never a journal without a mark to know it by.
         write_atomically(self.path, _record(mark.encode("ascii"), b""))
 
     def mark(self) -> str | None:
@@ -80,6 +81,7 @@ class Journal:
     def append(self, shard: Shard, note: bytes) -> None:
         """Add a shard that is written and synced; when this returns, its record is on the disk."""
         record = _record(json.dumps(asdict(shard), sort_keys=True).encode("ascii"), note)
+        # Opened each time: a descriptor that is held would follow the file if it were replaced.
         fd = open_own(self.path, os.O_WRONLY | os.O_APPEND)
         try:
             write_all(fd, record)
@@ -137,6 +139,7 @@ def _next(file: BinaryIO, size: int) -> tuple[bytes, bytes] | None:
     if len(head) < _HEAD.size:
         return None
     magic, text_bytes, crc, note_bytes = _HEAD.unpack(head)
+    # Sizes are checked before they are read: those of a damaged head may be any number.
     if magic != _MAGIC or file.tell() + text_bytes + note_bytes > size:
         return None
     text, note = file.read(text_bytes), file.read(note_bytes)
@@ -189,6 +192,7 @@ class Tally:
             "source_bytes": self.source_bytes,
         }
         text = json.dumps(content).encode("ascii")
+        # The catalog's rows are written as they are: as JSON they would be several times as large.
         rows = self.catalog.since(self._rows_written)
         self._mark_written()
         return _SIZE.pack(len(text)) + text + rows
@@ -207,6 +211,7 @@ class Tally:
         end = _SIZE.size + size
         fields = JsonFields.read(note[_SIZE.size : end], where, CorruptError, _ADVICE)
         self.skipped += (_skipped(fields, pair) for pair in fields.list_of("skipped", list))
+        # Skipped files and rows add up; counters and the position hold the sum so far.
         self.not_recoded = Counter(fields.counts("kept"))
         self.lossy_notes = Counter(fields.counts("noted"))
         self.position = fields.count("position")

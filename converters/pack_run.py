@@ -118,6 +118,7 @@ class PackRun(Owner):
         Raises:
             FastdataError: As :func:`fastdata.converters.pack.pack`.
         """
+        # All that can be refused is refused before anything is made.
         self._refuse_overlap()
         if self._output.strict and self._listing.skipped:
             raise SourceError(self._strict_message())
@@ -222,9 +223,10 @@ class PackRun(Owner):
 
     def _resume(self, noted: list[Noted]) -> None:
         """Take over what an interrupted pack has finished."""
-        for _, note in noted:
+        for _, note in noted:  # in the order of the shards
             self.tally.take(note, str(self.target.journal.path))
         self.resumed = len(self.tally.catalog)
+        # The interrupted pack need not have been strict.
         for entry in self.tally.skipped:
             self._refuse_if_strict(entry)
 
@@ -252,6 +254,7 @@ class PackRun(Owner):
         for start in range(self.tally.position, n, _STEP):
             places = np.arange(start, min(start + _STEP, n), dtype=np.int64)
             if self._output.shuffle:
+                # Each position is computed by itself, so a pack resumes anywhere in the order.
                 places = order.permutation(places, n, rng.key("pack", self._output.seed))
             yield from places.tolist()
 
@@ -275,7 +278,7 @@ class PackRun(Owner):
                     self._progress(*done, len(self._listing), self._bytes)
         with self._guarded():
             writer.end_shard(self.tally.note())
-            writer.sink.join()
+            writer.sink.join()  # waiting for the last shard counts as writing
         self.bottleneck = bottleneck.stage(writer.sink.waited)
 
     def _refuse_if_strict(self, entry: Skipped) -> None:
@@ -337,6 +340,7 @@ class PackRun(Owner):
             catalog=writer.put_catalog(catalog),
             fingerprint=fingerprint(classes, fields, shards, catalog.labels_digest()),
         )
+        # From here on the data set is complete; what is removed after it no longer matters.
         writer.publish(manifest.encode())
         self.target.finish(manifest)
         return manifest

@@ -64,7 +64,7 @@ def read_all(
     """
     pending: deque[tuple[int, int, Task[Loaded | Skipped]]] = deque()
     ahead = 0
-    stop = threading.Event()
+    stop = threading.Event()  # ends waiting for memory, which cancelling tasks does not
     pool = Threads(workers, "fastdata-read")
     try:
         with warnings.catch_warnings():
@@ -72,6 +72,7 @@ def read_all(
             warnings.filterwarnings("ignore", module=r"PIL\.")
             for place in order:
                 size = listing.size_of(place)
+                # The oldest is yielded first, so results come in order whichever task ends first.
                 while pending and (
                     ahead + size > _WINDOW_BYTES or len(pending) >= _FILES_PER_WORKER * workers
                 ):
@@ -124,6 +125,7 @@ def load(
         if isinstance(value, Unreadable):
             return Skipped(name, f"no usable field: {field}: {value.reason}")
         fields[field] = value
+    # In a tar, the field's member would have the name of the image's.
     if (extension := EXTENSIONS[coded.info.format]) in fields:
         return Skipped(name, f"no usable field: {extension}: the image itself has this extension")
     return Loaded(coded, crc32c(coded.image), fields, seconds)
@@ -183,7 +185,7 @@ class Sink(Owner):
         started = time.perf_counter()
         while self._queue and self._error is None and not ready():
             task, size = self._queue[0]
-            task.result()
+            task.result()  # raises nothing: _run keeps the error
             self._queue.popleft()
             self._bytes -= size
         self.waited += time.perf_counter() - started
@@ -231,6 +233,7 @@ class Bottleneck:
         Args:
             writing: Seconds that the packing thread has waited for the disk.
         """
+        # The packing thread waits either for the disk or for the readers.
         if writing >= self.waited:
             return "writing"
         available = self._workers * (time.perf_counter() - self._started)

@@ -68,6 +68,7 @@ class LmdbDestination:
         if overwrite or self.journal.mark() is None:
             self.journal.begin(mark)
         noted = self.journal.read()
+        # The journal is synced after the file, but a copied or restored file may be shorter.
         count = whole_groups(self.path, tuple(group for group, _ in noted))
         self.journal.keep(count)
         return noted[:count]

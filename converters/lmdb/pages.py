@@ -62,6 +62,7 @@ class PageStream:
             self._end_leaf()
             self._leaf_key = key
         if is_big(key, size):
+            # The value goes to pages of its own at once, so memory does not grow with it.
             count = overflow_pages(size)
             header = OVERFLOW_HEADER.pack(self.end, 0, OVERFLOW, count)
             node = encode_node(size, BIG, key, NUMBER.pack(self.end))

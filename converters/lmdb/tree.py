@@ -57,6 +57,7 @@ class Leaves:
             pages: list[bytes] = []
             above: list[tuple[bytes, int]] = []
             for group in _groups(children, count):
+                # LMDB never compares a branch page's first key, so it is left empty.
                 nodes = [encode_node(group[0][1], 0, b"")]
                 nodes += [encode_node(child, 0, key) for key, child in group[1:]]
                 above.append((group[0][0], number + len(pages)))
@@ -73,6 +74,7 @@ def _groups(children: Iterable[tuple[bytes, int]], count: int) -> Iterator[list[
     for place, child in enumerate(children):
         size = 2 + len(encode_node(0, 0, child[0] if group else b""))
         if used + size > ROOM:
+            # The last child alone would be a page of one, so it takes another along.
             last = [group.pop()] if place == count - 1 else []
             yield group
             group = last
@@ -112,6 +114,7 @@ def find_leaves(fd: int, path: Path, end: int, samples: int) -> Leaves:
         if not page.is_leaf or left < 0 or nodes[0].key != sample_key(left):
             raise _damaged(path)
         found.append((nodes[0].key, number))
+        # Values of this leaf lie before it, so the leaf before ends where they begin.
         end = min([number, *(page.first_overflow(node) for node in nodes if node.big)])
     if left or end < FIRST:
         raise _damaged(path)

@@ -93,6 +93,7 @@ class LmdbWriter:
         try:
             entries = sum(group.samples for group in done)
             leaves = find_leaves(self._fd, self._tmp, self._start, entries)
+            # Pages after the last group in the journal belong to a group that was not finished.
             os.ftruncate(self._fd, self._start * PAGE)
             os.lseek(self._fd, self._start * PAGE, os.SEEK_SET)
         except BaseException:
@@ -190,6 +191,7 @@ class LmdbWriter:
         size = tree.pages * PAGE + SEAL.size
         self._digest.update(metas + seal_text(groups_end, size))
         write_all(self._fd, encode_seal(Seal(groups_end, size, self._digest.digest()), metas))
+        # The meta pages come last: without them no library takes the file for an LMDB.
         os.lseek(self._fd, 0, os.SEEK_SET)
         write_all(self._fd, metas)
         os.fsync(self._fd)

@@ -186,6 +186,7 @@ class Builder:
                 self._further[name] = [array("q") for _ in ABSENT]
                 for _ in self._ends:
                     _append(self._further[name], ABSENT)
+        # Every column grows with every sample, or their rows would no longer match.
         for name, texts in self._texts.items():
             text = further.get(name)
             texts.add(text if isinstance(text, bytes) else None)

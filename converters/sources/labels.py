@@ -27,6 +27,7 @@ class LabelColumn:
         for name in names or ():
             encode_text(name, where)
         self._names = names
+        # What a label means is known only once all are: a name may look like a number.
         self._codes: dict[int | str, int] = {}  # by value, in the order of appearance
         self._rows = array("i")
 

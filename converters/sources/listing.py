@@ -137,6 +137,7 @@ class Listing:
             places: (m,) int64 places in this listing.
         """
         names = [self.name(place) for place in places.tolist()]
+        # The places say it all, and are cheaper to hash than names and sizes.
         digest = hashlib.sha256(self.fingerprint.encode("ascii"))
         digest.update(places.astype("<i8").tobytes())
         return replace(
@@ -316,7 +317,7 @@ def read_file(name: str, path: bytes, size: int) -> bytes | Unreadable:
             before = os.fstat(fd)
             if not stat.S_ISREG(before.st_mode) or before.st_size != size:
                 return Unreadable(CHANGED)
-            data = file.read(size + 1)
+            data = file.read(size + 1)  # one more tells a file that grew
             after = os.fstat(fd)
     except OSError as error:
         return failure(name, error)

@@ -105,6 +105,7 @@ def list_source(
     """
     names = None if selection.classes is None else read_classes(Path(selection.classes))
     wanted = Wanted(selection.columns, selection.fields, names)
+    # Beside the destination, where there must be room for about as much anyway.
     spool = Path(tempfile.gettempdir())
     if destination is not None:
         spool = Path(os.path.realpath(destination)).parent
@@ -129,6 +130,7 @@ def _list_path(path: Path, selection: Selection, wanted: Wanted, spool: Path) ->
                 "with a list, fields must be columns of it, found fields beside images"
             )
         return list_from(Path(selection.manifest), path, wanted.classes)
+    # Detection reads the files at the top; a folder of class folders has none.
     if kind in (None, "folder") and _has_folders_alone(path):
         return _list_folder(path, wanted)
     found = find(path, kind)
@@ -290,6 +292,7 @@ class _Collector:
         while pending:
             folder, above = pending.pop()
             try:
+                # By device and inode, as a link may reach a folder above by any name.
                 identity = self._identity(folder)
                 if identity in above:
                     self._skip(folder, "symbolic link loop")

@@ -79,6 +79,7 @@ class Files:
         """See :class:`Store`."""
         path = self.paths[extent.file]
         try:
+            # Without NONBLOCK a FIFO that took the file's place would hang the pack.
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
                 data = read_range(fd, extent.offset, extent.size)
@@ -87,6 +88,7 @@ class Files:
                 os.close(fd)
         except OSError as error:
             return failure(str(path), error)
+        # The whole file's mark: a range may have changed although its size has not.
         same = (status.st_size, status.st_mtime_ns) == self._marks[extent.file]
         return data if same and len(data) == extent.size else Unreadable(CHANGED)
 

@@ -43,9 +43,11 @@ class Split:
         }
 
     def _parts(self, keys: Sequence[bytes]) -> npt.NDArray[np.int64]:
+        # Python's own hash differs between processes.
         hashes = (hashlib.blake2b(key, digest_size=8).digest() for key in keys)
         counters = np.frombuffer(b"".join(hashes), "<u8").astype(np.uint64)
         words = rng.bits(rng.key("split"), counters)
+        # Exact fractions: sums of floats could move a bound, and with it samples.
         ends = np.cumsum(np.array(self.shares, object))[:-1]
         bounds = np.array([int(end * 2**64) for end in ends], np.uint64)
         return np.searchsorted(bounds, words, side="right")

@@ -25,6 +25,7 @@ class Spool:
         while not self._folder.is_dir():
             self._folder = self._folder.parent
         try:
+            # A duplicate above 2, where the C library's messages cannot go into it.
             with tempfile.TemporaryFile(dir=self._folder) as file:
                 self._fd = above_standard(os.dup(file.fileno()))
         except OSError as error:

@@ -82,6 +82,7 @@ def entries(catalog: Catalog, first: int, count: int) -> Iterator[Entry]:
     Raises:
         CatalogError: The catalog is damaged.
     """
+    # A lookup reads blocks of the catalog, so many samples at once cost little more than one.
     for start in range(first, first + count, _ROWS):
         ids = np.arange(start, min(start + _ROWS, first + count))
         rows = catalog.rows(ids)
@@ -126,7 +127,7 @@ def pieces(entry: Entry, start: int) -> list[Piece] | None:
         found.append(Piece(at, header, None))
         at += len(header)
         if isinstance(what, Content):
-            if what.offset != at:
+            if what.offset != at:  # a shard that ``index`` found, by another writer
                 return None
             found.append(Piece(at, None, what))
         else:

@@ -83,7 +83,7 @@ class _Parser:
         pending: _Pending | None = None
         while True:
             block = self._block(at)
-            if block == _ZEROS:
+            if block == _ZEROS:  # the first of the two that end the archive
                 if pending is not None:
                     raise self._error(at, "an extended header without a member after it")
                 self._end(at)
@@ -97,7 +97,7 @@ class _Parser:
                     name = name if pending.name is None else pending.name
                     size = size if pending.size is None else pending.size
                 if kind == b"5":
-                    size = 0
+                    size = 0  # some writers state one, but a directory has no content
                 elif kind in b"0\0":
                     if not name or name.endswith(b"/") or b"\0" in name:
                         raise self._error(at, f"a file cannot be called {name[:80]!r}")
@@ -124,6 +124,7 @@ class _Parser:
                 raise self._error(at, "unexpected long name")
             return pending._replace(name=data.rstrip(b"\0"))
         records = self._pax(data, at)
+        # A name or size from a global header would hold for all members, which no writer means.
         sparse = any(key.startswith(b"GNU.sparse") for key in records)
         if sparse or (kind == b"g" and (b"path" in records or b"size" in records)):
             raise self._error(at, "unsupported member: sparse, or named by a global header")
@@ -161,6 +162,7 @@ class _Parser:
         if magic not in (b"ustar\00000", b"ustar  \0"):
             raise self._error(at, f"not a header of USTAR or GNU: {magic!r}")
         name = block[:100].partition(b"\0")[0]
+        # GNU's headers keep times where USTAR's have the prefix.
         prefix = block[345:500].partition(b"\0")[0] if magic.endswith(b"00") else b""
         if prefix:
             name = prefix + b"/" + name

@@ -36,7 +36,8 @@ class Group(NamedTuple):
             for extension, member in self.members.items()
             if sniff(os.pread(fd, min(_HEAD, member.size), member.offset))
         ]
-        if len(found) > 1:  # a text that begins with "BM" is no BMP
+        # Two bytes are not much to go by: a text may begin with "BM", too.
+        if len(found) > 1:
             return next((name for name in found if self._is_image(fd, name)), found[0])
         return found[0] if found else None
 
@@ -81,6 +82,7 @@ def read_groups(fd: int, where: str) -> Iterator[Group]:
                 raise _error(where, member, "the sample has two members of this extension")
             group.members[extension] = member
             continue
+        # webdataset would make two samples of one key, of which catalogs know only one.
         if key in seen:
             raise _error(where, member, "the members of this sample are not consecutive")
         seen.add(key)

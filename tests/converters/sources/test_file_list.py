@@ -153,7 +153,7 @@ def test_labels_are_names_or_numbers(
         ("path,Text\na/1.jpg,x\n", "line 2: field 'Text': names of fields are of a-z, 0-9 and _"),
         ("path,cls\na/1.jpg,x\n", "line 2: field 'cls'"),
         ("path,__key__\na/1.jpg,x\n", "line 2: field '__key__'"),
-        ("path\na/1.jpg\nb/2.jpg\na/./1.jpg\n", "line 4: the file of line 2 again"),
+        ("path\na/1.jpg\nb/2.jpg\na/./1.jpg\n", "line 4: the same file as line 2"),
         ('path\n"a/1.jpg\n', "line 2: unexpected end of data"),
         ("path,txt\na/1.jpg," + "x" * 140_000 + "\n", "line 2: field larger than field limit"),
         ("path\nnone.jpg\n", r"holds no image; left out: 1 no such file \(first: 'none.jpg'\)"),

@@ -142,10 +142,10 @@ def test_rows_of_hugging_face_are_mappings(tmp_path: Path) -> None:
     [
         (None, "no image"),
         (b"", "empty file"),
-        (np.zeros((3, 8, 8), np.uint8), "not an image: ndarray of uint8 (3, 8, 8)"),
-        (np.zeros((8, 8, 3)), "not an image: ndarray of float64 (8, 8, 3)"),
+        (np.zeros((3, 8, 8), np.uint8), "found ndarray of uint8 (3, 8, 8)"),
+        (np.zeros((8, 8, 3)), "found ndarray of float64 (8, 8, 3)"),
         ("none/such.jpg", "vanished"),
-        (object(), "not an image: object of object ()"),
+        (object(), "found object of object ()"),
     ],
 )
 def test_what_is_no_image_is_left_out(tmp_path: Path, image: Any, reason: str) -> None:
@@ -154,7 +154,7 @@ def test_what_is_no_image_is_left_out(tmp_path: Path, image: Any, reason: str) -
 
     assert report.samples == 1
     (entry,) = report.skipped
-    assert entry.reason.startswith(reason)
+    assert reason in entry.reason
 
 
 def test_samples_of_two_kinds_are_refused(tmp_path: Path) -> None:
