@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fastdata.converters.sources.listing import Listing
 from fastdata.errors import OptionError
-from fastdata.plan import order, rng
+from fastdata.plan import rng
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
@@ -89,5 +89,5 @@ def limited(listing: Listing, samples: int) -> Listing:
     n = len(listing)
     drawn = np.arange(min(n, samples), dtype=np.int64)
     if samples < n:
-        drawn = np.sort(order.permutation(drawn, n, rng.key("limit")))
+        drawn = np.sort(rng.permutation(drawn, n, rng.key("limit")))
     return listing.take(drawn)
