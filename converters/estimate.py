@@ -10,7 +10,7 @@ from fastdata.converters.pack import thread_count
 from fastdata.converters.skipped import Skipped, count_reasons
 from fastdata.converters.sources.listing import Listing
 from fastdata.converters.sources.open import AnySource, Selection, list_source
-from fastdata.converters.sources.split import limited
+from fastdata.converters.sources.subset import limited
 from fastdata.converters.stages import Loaded, read_all
 from fastdata.converters.tar.shards import BLOCK
 

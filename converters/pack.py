@@ -14,7 +14,7 @@ from fastdata.converters.pack_run import Output, PackRun, Progress
 from fastdata.converters.skipped import Skipped
 from fastdata.converters.sources.listing import Listing
 from fastdata.converters.sources.open import AnySource, Selection, StrPath, list_source
-from fastdata.converters.sources.split import parse_split
+from fastdata.converters.sources.subset import parse_split
 from fastdata.converters.stages import Stage
 from fastdata.errors import DestinationError, OptionError, SourceError
 from fastdata.images.limits import MAX_PIXELS

@@ -22,7 +22,7 @@ from fastdata.dataset.catalog.builder import CatalogRow
 from fastdata.dataset.manifest import Manifest, Options, Shard, Stored, digest_text, fingerprint
 from fastdata.errors import DestinationError, SourceError
 from fastdata.images.probe import EXTENSIONS, FORMATS
-from fastdata.plan import order, rng
+from fastdata.plan import rng
 from fastdata.system.files import Lock, write_atomically
 from fastdata.system.threads import Owner
 
@@ -255,7 +255,7 @@ class PackRun(Owner):
             places = np.arange(start, min(start + _STEP, n), dtype=np.int64)
             if self._output.shuffle:
                 # Each position is computed by itself, so a pack resumes anywhere in the order.
-                places = order.permutation(places, n, rng.key("pack", self._output.seed))
+                places = rng.permutation(places, n, rng.key("pack", self._output.seed))
             yield from places.tolist()
 
     def _write_samples(self, writer: Writer) -> None:

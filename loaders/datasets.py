@@ -26,7 +26,7 @@ from fastdata.loaders.readers.packed import (
     open_source,
     source_class,
 )
-from fastdata.plan import order
+from fastdata.plan import rng
 from fastdata.system.threads import check_count
 
 _AHEAD = 64  # samples whose order and catalog rows are looked up together
@@ -175,8 +175,8 @@ class SampleDataset(IterableDataset[Any]):
         ids = np.array(positions, np.int64)
         # for many samples at once: the arrays of one cost as much as those of 64
         if self._shuffle:
-            key = order.epoch_key(self.source.fingerprint, self._seed, epoch)
-            ids = order.permutation(ids, len(self.source), key)
+            key = rng.epoch_key(self.source.fingerprint, self._seed, epoch)
+            ids = rng.permutation(ids, len(self.source), key)
         labels = self.source.rows(ids)["label"].tolist()
         for parts in zip(ids.tolist(), self.source.keys(ids), labels, strict=True):
             yield self._sample(*parts)

@@ -1,18 +1,20 @@
 """Sources given as a list: CSV or JSON lines that name images, labels and further fields."""
 
+import codecs
+import csv
 import json
 import os
+import re
 import stat
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from fastdata.converters.skipped import Skipped, nothing_left
 from fastdata.converters.sources.fields import TextsBuilder, check_field_name
-from fastdata.converters.sources.listed_labels import Labels
-from fastdata.converters.sources.listed_rows import rows
 from fastdata.converters.sources.listing import (
     Listing,
     Unreadable,
@@ -23,6 +25,14 @@ from fastdata.converters.sources.listing import (
     unfit,
 )
 from fastdata.errors import OptionError, SourceError
+from fastdata.system.untrusted import read_json
+
+_INTEGER = re.compile(r"-?\d{1,9}")
+_MOST_CLASSES = 1_000_000  # if labels are numbers: each gets a name and a count in the manifest
+_ADVICE = 'a line must be a JSON object such as {"path": "a.jpg"}'
+
+_Row = tuple[int, Mapping[str, object]]
+"""Number of a line, and its values by column; None for an empty cell."""
 
 
 def list_from(file: Path, root: Path, classes: tuple[str, ...] | None = None) -> Listing:
@@ -49,7 +59,7 @@ def list_from(file: Path, root: Path, classes: tuple[str, ...] | None = None) ->
         raise SourceError(f"{root}: not a folder; give the folder that the paths of {file} are in")
     collector = _Collector(file, root, classes)
     try:
-        for line, values in rows(file):
+        for line, values in _rows(file):
             collector.add(line, values)
     except OSError as error:
         raise SourceError(f"{file}: cannot read this list: {error.strerror}") from error
@@ -77,13 +87,74 @@ def read_classes(file: Path) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _rows(file: Path) -> Iterator[_Row]:
+    """Read a list of files row by row.
+
+    Raises:
+        SourceError: It has another format, or a line has an error.
+        OSError: It cannot be read.
+    """
+    kind = file.suffix.lower()
+    if kind == ".csv":
+        return _csv_rows(file)
+    if kind in (".jsonl", ".ndjson"):
+        return _json_rows(file)
+    raise SourceError(f"{file}: a list must be a .csv file, or JSON lines in a .jsonl file")
+
+
+def _csv_rows(file: Path) -> Iterator[_Row]:
+    # Names that are not UTF-8 are read as lone surrogates, which encode to the same bytes.
+    with file.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
+        reader = csv.reader(lines, strict=True)
+        header: list[str] | None = None
+        while True:
+            try:
+                cells = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                raise SourceError(f"{file}: line {reader.line_num}: {error}") from None
+            if not cells:  # an empty line
+                continue
+            if header is None:
+                header = cells
+                _check_header(file, header)
+            elif len(cells) != len(header):
+                raise SourceError(
+                    f"{file}: line {reader.line_num}: {len(cells)} values for {len(header)} columns"
+                )
+            else:
+                row = zip(header, cells, strict=True)
+                yield reader.line_num, {name: cell or None for name, cell in row}
+
+
+def _check_header(file: Path, header: list[str]) -> None:
+    for name in header:
+        if header.count(name) > 1:
+            raise SourceError(f"{file}: column {name!r} is repeated")
+    if "path" not in header:
+        raise SourceError(f"{file}: no column 'path' among {header}; the first line names them")
+
+
+def _json_rows(file: Path) -> Iterator[_Row]:
+    with file.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            text = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+            row = read_json(text, f"{file}: line {number}", SourceError, _ADVICE)
+            if not isinstance(row, dict):
+                raise SourceError(f"{file}: line {number}: not an object; {_ADVICE}")
+            yield number, row
+
+
 class _Collector:
     """Collects files for a listing."""
 
     def __init__(self, file: Path, root: Path, classes: tuple[str, ...] | None) -> None:
         self._file = file
         self._root = os.fspath(root)
-        self._labels = Labels(file, classes)
+        self._labels = _Labels(file, classes)
         self._names = bytearray()
         self._ends = array("q")
         self._sizes = array("q")
@@ -193,3 +264,92 @@ class _Collector:
 
     def _error(self, line: int, text: str) -> SourceError:
         return SourceError(f"{self._file}: line {line}: {text}")
+
+
+class _Labels:
+    """Collects the labels of rows.
+
+    Args:
+        file: The list, for errors.
+        classes: Names of the classes in label order, if they were given.
+    """
+
+    def __init__(self, file: Path, classes: tuple[str, ...] | None) -> None:
+        self._file = file
+        self._classes = classes
+        self._codes: dict[str, int] = {}  # by text, in the order of appearance
+        self._lines: list[int] = []  # where each text came first
+        self._numbers: dict[str, int] = {}  # line of the first label that JSON gives as a number
+        self._rows = array("i")
+
+    def check(self, line: int, value: object) -> int:
+        """Check the label of a row, and return its code for :meth:`add`.
+
+        Raises:
+            SourceError: It cannot be a label.
+        """
+        if value is None or value == "":
+            return -1
+        if type(value) is int:
+            text = str(value)
+            self._numbers.setdefault(text, line)
+        elif isinstance(value, str):
+            text = value
+        else:
+            raise SourceError(
+                f"{self._file}: line {line}: label {value!r} must be the name of a class or an "
+                "integer"
+            )
+        if text not in self._codes:
+            self._codes[text] = len(self._lines)
+            self._lines.append(line)
+        return self._codes[text]
+
+    def add(self, code: int) -> None:
+        """Add the next sample."""
+        self._rows.append(code)
+
+    def finish(self) -> tuple[tuple[str, ...], npt.NDArray[np.int32]]:
+        """Names of the classes, and the label of each sample, (n,) int32.
+
+        Raises:
+            SourceError: A label is none of the classes, or names and numbers are mixed.
+        """
+        classes = self._classes
+        if classes is not None:
+            names = {name: label for label, name in enumerate(classes)}
+            by_code = [self._given(text, names) for text in self._codes]
+        elif self._codes and all(map(_INTEGER.fullmatch, self._codes)):
+            by_code = [self._number(text, _MOST_CLASSES) for text in self._codes]
+            classes = tuple(map(str, range(max(by_code) + 1)))
+        else:
+            self._refuse_numbers()
+            classes = tuple(sorted(self._codes))
+            names = {name: label for label, name in enumerate(classes)}
+            by_code = [names[text] for text in self._codes]
+        table = np.array([*by_code, -1], np.int32)  # the last one is that of code -1
+        return classes, table[np.array(self._rows, np.int64)]
+
+    def _given(self, text: str, names: dict[str, int]) -> int:
+        if text in names and text not in self._numbers:
+            return names[text]
+        if _INTEGER.fullmatch(text):
+            return self._number(text, len(names))
+        raise self._error(text, f"is none of the {len(names)} classes that were given")
+
+    def _number(self, text: str, end: int) -> int:
+        if not -1 <= int(text) < end:
+            raise self._error(text, f"must be from 0 to {end - 1}, or -1 for none")
+        return int(text)
+
+    def _refuse_numbers(self) -> None:
+        if self._numbers:
+            text, line = next(iter(self._numbers.items()))
+            raise SourceError(
+                f"{self._file}: line {line}: label {text} is a number, others are names or larger "
+                "than nine digits; use one kind"
+            )
+
+    def _error(self, text: str, rule: str) -> SourceError:
+        line = self._lines[self._codes[text]]
+        return SourceError(f"{self._file}: line {line}: label {text!r} {rule}")

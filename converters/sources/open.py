@@ -13,7 +13,6 @@ import numpy as np
 from fastdata.converters.skipped import Skipped, nothing_left
 from fastdata.converters.sources.builder import Wanted
 from fastdata.converters.sources.columns import check_columns
-from fastdata.converters.sources.dedupe import without_duplicates
 from fastdata.converters.sources.detect import find
 from fastdata.converters.sources.fields import Beside, beside, check_field_name
 from fastdata.converters.sources.file_list import list_from, read_classes
@@ -36,7 +35,7 @@ from fastdata.converters.sources.listing import (
     read_failure,
     unfit,
 )
-from fastdata.converters.sources.split import limited
+from fastdata.converters.sources.subset import limited, without_duplicates
 from fastdata.dataset.manifest import MARK_NAME
 from fastdata.errors import OptionError, SourceError
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastdata.errors import OptionError
-from fastdata.plan import order, rng
+from fastdata.plan import rng
 
 I64 = npt.NDArray[np.int64]
 Shuffle = bool | Literal["window"]
@@ -113,11 +113,11 @@ class Epochs:
         if self.weights is not None:
             return self._weighted(places, positions, epoch)
         total = len(self) // self.repeats
-        key = order.epoch_key(self.fingerprint, self.seed, epoch)
+        key = rng.epoch_key(self.fingerprint, self.seed, epoch)
         if self.shuffle == "window":
-            places = order.windows(places, total, key)
+            places = rng.windows(places, total, key)
         elif self.shuffle:
-            places = order.permutation(places, total, key)
+            places = rng.permutation(places, total, key)
         # the permutation runs over all strata at once: each owns a range of its places, so that
         # their shares are exact in the epoch and random in a batch
         ids = np.empty(len(places), np.int64)
@@ -139,7 +139,7 @@ class Epochs:
         if stratum.draws % size:  # the last round is not whole: who is in it is drawn
             last = rounds == stratum.draws // size
             key = rng.key("round", self.fingerprint, self.seed, epoch, number)
-            places[last] = order.permutation(places[last], size, key)
+            places[last] = rng.permutation(places[last], size, key)
         return _take(stratum.ids, places), rounds
 
     def _weighted(self, places: I64, positions: I64, epoch: int) -> Draws:

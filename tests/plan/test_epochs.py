@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from fastdata.errors import OptionError
-from fastdata.plan import order
+from fastdata.plan import rng
 from fastdata.plan.epochs import Epochs, Stratum, augmentation_keys
 
 
@@ -40,12 +40,12 @@ def test_draws_are_even_and_copies_differ(
 
 
 def test_plain_epochs_are_the_permutation() -> None:
-    """All samples once, in the order of ``order.permutation``; unshuffled, as they are."""
+    """All samples once, in the order of ``rng.permutation``; unshuffled, as they are."""
     whole = (Stratum(range(3000), 3000),)
     positions = np.arange(3000, dtype=np.int64)
 
     ids, copies = Epochs("f", whole, True, 7).draw(positions, 2)
-    expected = order.permutation(positions, 3000, order.epoch_key("f", 7, 2))
+    expected = rng.permutation(positions, 3000, rng.epoch_key("f", 7, 2))
 
     assert np.array_equal(ids, expected)
     assert not copies.any()
@@ -80,25 +80,25 @@ def test_weights_are_kept() -> None:
 def test_window_order_is_a_permutation(n: int) -> None:
     """Each sample once, whatever is left over beside whole blocks and windows."""
     for key in range(5):
-        ids = order.windows(np.arange(n, dtype=np.int64), n, key)
+        ids = rng.windows(np.arange(n, dtype=np.int64), n, key)
         assert np.array_equal(np.sort(ids), np.arange(n))
 
 
 def test_window_order_reads_blocks() -> None:
     """A window touches no more blocks than it holds, so reading stays in long pieces."""
-    n, size = 200_000, order.BLOCK * order.BLOCKS
-    ids = order.windows(np.arange(n, dtype=np.int64), n, 3)
+    n, size = 200_000, rng.BLOCK * rng.BLOCKS
+    ids = rng.windows(np.arange(n, dtype=np.int64), n, 3)
 
     for start in range(0, n - size, size):
-        assert len(np.unique(ids[start : start + size] // order.BLOCK)) <= 2 * order.BLOCKS + 1
-    batch = ids[50_000:50_256] // order.BLOCK
-    assert len(np.unique(batch)) >= order.BLOCKS - 2
+        assert len(np.unique(ids[start : start + size] // rng.BLOCK)) <= 2 * rng.BLOCKS + 1
+    batch = ids[50_000:50_256] // rng.BLOCK
+    assert len(np.unique(batch)) >= rng.BLOCKS - 2
 
 
 def test_golden_draws() -> None:
     """The same numbers on every platform and with every version of Python and numpy."""
     positions = np.array([0, 1, 2, 4999], np.int64)
-    window_ids = order.windows(positions, 10_000, 42)
+    window_ids = rng.windows(positions, 10_000, 42)
     mixed = Epochs("f", (Stratum(range(10), 20), Stratum(range(10, 13), 4)), True, 1)
     weighted = Epochs("f", (Stratum(range(4), 5000),), weights=np.array([0.1, 0.2, 0.3, 0.4]))
 

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from fastdata.plan import order, rng
+from fastdata.plan import rng
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 10, 1023, 1024, 1025, 2048, 4097, 65536, 100_003])
 def test_is_a_permutation(n: int) -> None:
     """Each id comes exactly once."""
-    ids = order.permutation(np.arange(n), n, rng.key(n))
+    ids = rng.permutation(np.arange(n), n, rng.key(n))
 
     assert np.array_equal(np.sort(ids), np.arange(n))
 
@@ -17,8 +17,8 @@ def test_is_a_permutation(n: int) -> None:
 @pytest.mark.parametrize("n", [10, 5000])
 def test_position_alone_decides(n: int) -> None:
     """Asking for some positions gives what asking for all gives there."""
-    whole = order.permutation(np.arange(n), n, 3)
-    some = order.permutation(np.array([7, 2, 2, n - 1]), n, 3)
+    whole = rng.permutation(np.arange(n), n, 3)
+    some = rng.permutation(np.array([7, 2, 2, n - 1]), n, 3)
 
     assert np.array_equal(some, whole[[7, 2, 2, n - 1]])
 
@@ -26,7 +26,7 @@ def test_position_alone_decides(n: int) -> None:
 def test_five_billion() -> None:
     """Positions of a set that no machine could list map to distinct ids within it."""
     n = 5_000_000_000
-    ids = order.permutation(np.arange(0, n, n // 1000), n, 1)
+    ids = rng.permutation(np.arange(0, n, n // 1000), n, 1)
 
     assert ids.min() >= 0
     assert ids.max() < n
@@ -36,17 +36,17 @@ def test_five_billion() -> None:
 
 def test_golden_vectors() -> None:
     """The order is the same on every platform and version: these were computed once."""
-    key = order.epoch_key("fingerprint", 0, 0)
+    key = rng.epoch_key("fingerprint", 0, 0)
 
-    assert order.permutation(np.arange(5), 10, key).tolist() == [0, 7, 3, 2, 4]
-    assert order.permutation(np.arange(5), 1_000_000, key).tolist() == [
+    assert rng.permutation(np.arange(5), 10, key).tolist() == [0, 7, 3, 2, 4]
+    assert rng.permutation(np.arange(5), 1_000_000, key).tolist() == [
         97049,
         816367,
         730804,
         308109,
         988127,
     ]
-    assert order.permutation(np.arange(3), 5_000_000_000, key).tolist() == [
+    assert rng.permutation(np.arange(3), 5_000_000_000, key).tolist() == [
         3326307790,
         1675268590,
         3700953857,
@@ -56,7 +56,7 @@ def test_golden_vectors() -> None:
 def test_epochs_and_seeds_differ() -> None:
     """Seed 0 in epoch 1 has nothing to do with seed 1 in epoch 0."""
     orders = [
-        order.permutation(np.arange(50), 2000, order.epoch_key("f", seed, epoch)).tolist()
+        rng.permutation(np.arange(50), 2000, rng.epoch_key("f", seed, epoch)).tolist()
         for seed, epoch in [(0, 0), (0, 1), (1, 0), (1, 1)]
     ]
 
@@ -67,7 +67,7 @@ def test_epochs_and_seeds_differ() -> None:
 def test_uniform_over_keys(n: int) -> None:
     """Over many keys each id is equally likely in front, and each distance to the next one."""
     tries = 8_000
-    pairs = np.array([order.permutation(np.arange(2), n, rng.key(k)) for k in range(tries)])
+    pairs = np.array([rng.permutation(np.arange(2), n, rng.key(k)) for k in range(tries)])
     first = np.bincount(pairs[:, 0], minlength=n)
     gap = np.bincount((pairs[:, 1] - pairs[:, 0]) % n, minlength=n)[1:]
 
@@ -81,4 +81,4 @@ def test_uniform_over_keys(n: int) -> None:
 def test_position_outside() -> None:
     """A position outside the data set is an error, not a wrong id."""
     with pytest.raises(IndexError, match=r"\[0, 10\)"):
-        order.permutation(np.array([10]), 10, 0)
+        rng.permutation(np.array([10]), 10, 0)

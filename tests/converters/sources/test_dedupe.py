@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from packing import picture
 
-from fastdata.converters.sources.dedupe import without_duplicates
 from fastdata.converters.sources.open import Selection, list_source, scan
+from fastdata.converters.sources.subset import without_duplicates
 from fastdata.errors import OptionError, SourceError
 
 

@@ -10,7 +10,7 @@ from packing import picture
 from fastdata.converters.estimate import estimate
 from fastdata.converters.images.coding import Coding
 from fastdata.converters.sources.open import scan
-from fastdata.converters.sources.split import limited, parse_split
+from fastdata.converters.sources.subset import limited, parse_split
 from fastdata.errors import OptionError
 
 KEYS = [b"class %d/%d" % (i % 7, i) for i in range(20_000)]
