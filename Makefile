@@ -33,7 +33,7 @@ check: .venv/.tested .venv/.tools  ## lint, types, forbidden calls, the stub, wh
 differential: .venv/.tested  ## compare pixels with Pillow's, of a few files or of IMAGES=DIR
 	$(BIN)/python tools/differential.py $(IMAGES)
 
-asan: .venv/.tested  ## damaged JPEGs under the sanitizers; MUTANTS=10000000 SEED=2 for more
+asan: .venv/.tested  ## damaged JPEGs, and resizing, under the sanitizers; MUTANTS=10000000 SEED=2 for more
 	@if $(HAS_JPEG); then \
 	  $(MAKE) --no-print-directory build/asan/fuzz && rm -rf build/asan/seeds && \
 	  PYTHONPATH=tests/helpers $(BIN)/python tools/fuzz_seeds.py build/asan/seeds && \
@@ -59,7 +59,7 @@ HAS_JPEG = echo 'int main() {}' | \
   $(CXX) -x c++ -include stdio.h -include jpeglib.h -ljpeg -o /dev/null - 2>/dev/null
 SANITIZE = -std=c++17 -O1 -g -Wall -Wextra -fsanitize=address,undefined -fno-sanitize-recover=all
 
-build/asan/fuzz: csrc/fuzz.cpp $(wildcard csrc/jpeg/*)
+build/asan/fuzz: csrc/fuzz.cpp $(wildcard csrc/base/*.h csrc/jpeg/* csrc/resize/*)
 	@mkdir -p $(@D)
 	$(CXX) $(SANITIZE) -Icsrc $(filter %.cpp,$^) -ljpeg -o $@
 

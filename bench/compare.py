@@ -255,8 +255,10 @@ def _difference(page: Path, old: str, new: str) -> Iterable[str]:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("pages", type=Path, nargs="*", help="files with tables")
-    parser.add_argument("--results", type=Path, default=_ROOT / "bench" / "results")
-    parser.add_argument("--check", action="store_true", help="only compare; exit code 1 if unequal")
+    parser.add_argument(
+        "--results", type=Path, default=_ROOT / "bench" / "results", help="folder of saved results"
+    )
+    parser.add_argument("--check", action="store_true", help="only check; exit with 1 if outdated")
     return parser.parse_args()
 
 

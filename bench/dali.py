@@ -85,9 +85,11 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     add_options(parser, _ABOUT)
-    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--batch", type=int, default=64, help="images per batch")
     parser.add_argument("--batches", type=int, default=32, help="minimum per round")
-    parser.add_argument("--threads", type=int, default=resources.cpu_count())
+    parser.add_argument(
+        "--threads", type=int, default=resources.cpu_count(), help="decoding threads"
+    )
     parser.add_argument("--device", help="default: leave uint8 in host memory")
     options = parser.parse_args()
     if options.quick:

@@ -1,4 +1,6 @@
-"""Measure what readers report about damaged data: python bench/damage.py [--cases N] [--json].
+"""Measure what readers report about damaged data.
+
+    python bench/damage.py [--cases N] [--json]
 
 The same images are packed as shards and as an LMDB file. For each fault, a copy is damaged in one
 place, and each reader reads and decodes all its samples in a process of its own. The outcome is

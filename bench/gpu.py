@@ -68,7 +68,12 @@ def main() -> None:
     parser.add_argument("--threads", type=int, help="decoding threads; default: fastdata's own")
     parser.add_argument("--seconds", type=float, default=60.0, help="time for a row, roughly")
     parser.add_argument("--name", help="name of the images in the results; default: the folder's")
-    parser.add_argument("--cache", type=Path, default=Path(__file__).parent / "cache")
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        default=Path(__file__).parent / "cache",
+        help="folder for generated and packed images",
+    )
     parser.add_argument("--save", type=Path, help="write the JSON line to this file too")
     parser.add_argument("--quick", action="store_true", help="a tiny run that only shows it works")
     given = parser.parse_args()

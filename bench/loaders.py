@@ -73,7 +73,7 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     add_options(parser, PEERS)
-    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--batch", type=int, default=64, help="images per batch")
     parser.add_argument("--threads", type=int, default=resources.cpu_count(), help="cores to use")
     parser.add_argument("--images", type=int, default=4096, help="repeat images up to this number")
     parser.add_argument("--name", help="name of the images in the results; default: the folder's")

@@ -86,8 +86,13 @@ def add_options(parser: argparse.ArgumentParser, names: Iterable[str]) -> None:
     parser.add_argument("--only", type=chosen, default=known, help="rows to measure: NAME,NAME,...")
     parser.add_argument("--size", type=int, default=224, help="side of the crops in pixels")
     parser.add_argument("--short-side", type=int, help="resize images to this first, at quality 90")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--cache", type=Path, default=Path(__file__).parent / "cache")
+    parser.add_argument("--rounds", type=int, default=5, help="number of rounds")
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        default=Path(__file__).parent / "cache",
+        help="folder for generated and packed images",
+    )
     parser.add_argument("--save", type=Path, help="write the JSON line to this file too")
     parser.add_argument("--quick", action="store_true", help="a tiny run that only shows it works")
 

@@ -174,9 +174,9 @@ def main() -> None:
     """Measure both ways and print them."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("path", type=Path, help="a packed data set")
-    parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--batch-size", type=int, default=64, help="images per batch")
+    parser.add_argument("--rounds", type=int, default=15, help="number of rounds")
+    parser.add_argument("--seconds", type=float, default=1.0, help="seconds to measure in a round")
     given = parser.parse_args()
     options = {"rounds": given.rounds, "seconds": given.seconds}
     rows = {"native core": measure(given.path, given.batch_size, **options)}

@@ -123,7 +123,7 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     add_options(parser, _ROWS)
-    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--batch", type=int, default=64, help="images per batch")
     parser.add_argument(
         "--workers", type=int, default=resources.cpu_count(), help="worker processes"
     )

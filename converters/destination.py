@@ -58,7 +58,7 @@ class Writer(Protocol):
     sink: Sink
 
     def append(self, item: Item, note: Callable[[], bytes] | None = None) -> Placed:
-        """Write the next sample into the open shard; where there is none, open the next one.
+        """Write the next sample into the open shard, or into a new one if none is open.
 
         Args:
             item: The sample.
@@ -69,7 +69,7 @@ class Writer(Protocol):
     def end_shard(self, note: bytes) -> None:
         """End the open shard, sync it, put it and the note into the journal, give it its name.
 
-        Where no shard is open, nothing happens.
+        Does nothing if no shard is open.
         """
 
     def finish(self) -> tuple[Shard, ...]:
@@ -79,7 +79,7 @@ class Writer(Protocol):
         """Write the catalog, after ``finish``."""
 
     def publish(self, manifest: bytes) -> None:
-        """Write the manifest, which makes the data set whole."""
+        """Write the manifest, which completes the data set."""
 
     def abort(self) -> None:
         """Remove whatever is unfinished; finished shards and the journal stay."""
@@ -103,10 +103,10 @@ class Destination(Protocol):
     journal: Journal
 
     def create(self) -> bool:
-        """Make the folder that holds the lock; return whether there was none."""
+        """Make the folder that holds the lock; return whether it is new."""
 
     def manifest(self) -> Manifest | None:
-        """Read the manifest of a whole data set; None where there is nothing yet.
+        """Read the manifest of a finished data set; None if there is none.
 
         Raises:
             CorruptError: A data set is there and damaged.
@@ -117,7 +117,7 @@ class Destination(Protocol):
         """Whether no interrupted pack has left anything."""
 
     def check(self, mark: str, *, overwrite: bool) -> None:
-        """Refuse what must stay; touch nothing.
+        """Refuse if something must stay; change nothing.
 
         Args:
             mark: Source and options, by which an unfinished pack is known.
@@ -141,7 +141,7 @@ class Destination(Protocol):
         """Remove what a failed pack left, unless finished shards are worth keeping."""
 
     def finish(self, found: Manifest) -> None:
-        """Remove what no whole data set with this manifest has."""
+        """Remove what does not belong to the finished data set with this manifest."""
 
     def total_bytes(self) -> int:
         """Size of all files of the data set."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from fastdata.converters.images.coding import Coding
 from fastdata.converters.pack import thread_count
-from fastdata.converters.sources.listing import Listing, Skipped, count_reasons
+from fastdata.converters.skipped import Skipped, count_reasons
+from fastdata.converters.sources.listing import Listing
 from fastdata.converters.sources.open import AnySource, Selection, list_source
 from fastdata.converters.sources.split import limited
 from fastdata.converters.stages import Loaded, read_all
@@ -38,7 +39,7 @@ class PackPlan:
 def estimate_pack(
     src: AnySource, selection: Selection, coding: Coding, workers: int | None = None
 ) -> PackPlan:
-    """What :func:`fastdata.converters.pack.pack` would do; nothing is written.
+    """Estimate what :func:`fastdata.converters.pack.pack` would do; nothing is written.
 
     Args:
         src: As there.
@@ -58,13 +59,14 @@ def estimate(listing: Listing, coding: Coding, workers: int) -> PackPlan:
     """Read and code at most 200 files, the same ones each time, and scale by bytes.
 
     Raises:
-        SourceError: Files cannot be read for a reason that lies in this process.
+        SourceError: This process has run out of file descriptors or memory.
     """
     some = limited(listing, _FILES)
     started = time.perf_counter()
     results = [found for _, found in read_all(some, range(len(some)), workers, coding)]
     seconds = time.perf_counter() - started
     loaded = [found for found in results if not isinstance(found, Skipped)]
+    # Headers grow with the number of files, images with their bytes.
     scale = len(listing) / len(some)
     bytes_scale = int(listing.sizes.sum()) / max(1, int(some.sizes.sum()))
     headers = sum(map(_header_bytes, loaded))

@@ -7,8 +7,8 @@ says what is packed and how; every other one is a finished shard with the tally'
     the JSON text
     the note
 
-Whatever a crash leaves at the end, a half record or zeros, does not match its checksum, and the
-record before it is the last one.
+Half a record, or zeros, that a crash leaves at the end do not match their checksum, and the journal
+then ends at the record before.
 """
 
 import json
@@ -20,7 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
 
-from fastdata.converters.sources.listing import Skipped
+from fastdata.converters.skipped import Skipped
 from fastdata.dataset.catalog.builder import CatalogBuilder
 from fastdata.dataset.manifest import Shard, read_shard
 from fastdata.errors import CorruptError, DestinationError
@@ -48,19 +48,20 @@ class Journal:
         self.path = path
 
     def begin(self, mark: str) -> None:
-        """Start anew with this mark and no shard.
+        """Start over with this mark and no shard.
 
         Args:
             mark: What is packed and how, JSON in one spelling.
 
         Raises:
-            OSError: Here and below, the file cannot be read or written.
-            DestinationError: Below, it is a link, or no regular file.
+            OSError: The file cannot be read or written; so below.
+            DestinationError: It is a link, or not a regular file; so below.
         """
+        # Atomically, so that there is never a journal without a mark to know it by.
         write_atomically(self.path, _record(mark.encode("ascii"), b""))
 
     def mark(self) -> str | None:
-        """The mark; None where there is no journal, or one whose beginning is damaged."""
+        """The mark; None if there is no journal, or its first record is damaged."""
         for text, _, _ in self._records():
             return text.decode("ascii", "backslashreplace")
         return None
@@ -78,8 +79,9 @@ class Journal:
             )
 
     def append(self, shard: Shard, note: bytes) -> None:
-        """Add a shard that is whole and synced; when this returns it is on the disk."""
+        """Add a shard that is written and synced; when this returns, its record is on the disk."""
         record = _record(json.dumps(asdict(shard), sort_keys=True).encode("ascii"), note)
+        # Opened each time: a descriptor that is held would follow the file if it were replaced.
         fd = open_own(self.path, os.O_WRONLY | os.O_APPEND)
         try:
             write_all(fd, record)
@@ -91,15 +93,15 @@ class Journal:
         """The shards and their notes, up to the first record that is incomplete or damaged.
 
         Raises:
-            CorruptError: A record has the right checksum and says what no pack wrote.
+            CorruptError: A record matches its checksum, but no pack can have written it.
         """
         records = list(self._records())[1:]
         return [(self._shard(text), note) for text, note, _ in records]
 
     def keep(self, count: int) -> None:
-        """Drop all but the first ``count`` shards, and what follows them.
+        """Drop all but the first ``count`` shards.
 
-        The file is replaced, so that whatever other names it had do not see what is appended.
+        The file is replaced, so that hard links to the old one do not see what is appended.
         """
         ends = [end for _, _, end in self._records()]
         with os.fdopen(open_own(self.path), "rb") as file:
@@ -132,11 +134,12 @@ def _record(text: bytes, note: bytes) -> bytes:
 
 
 def _next(file: BinaryIO, size: int) -> tuple[bytes, bytes] | None:
-    """Text and note of the next record; None where there is none that is whole."""
+    """Text and note of the next record; None if it is missing or damaged."""
     head = file.read(_HEAD.size)
     if len(head) < _HEAD.size:
         return None
     magic, text_bytes, crc, note_bytes = _HEAD.unpack(head)
+    # Sizes are checked before they are read: those of a damaged head may be any number.
     if magic != _MAGIC or file.tell() + text_bytes + note_bytes > size:
         return None
     text, note = file.read(text_bytes), file.read(note_bytes)
@@ -146,20 +149,23 @@ def _next(file: BinaryIO, size: int) -> tuple[bytes, bytes] | None:
 
 
 class Tally:
-    """What was done up to a position in the order of packing.
+    """What a pack has done up to a position in its order.
+
+    It is written to the journal piece by piece, a note for each shard; a pack that resumes takes
+    the notes of the finished shards.
 
     Args:
         fields: Names of further fields that samples may have.
 
     Attributes:
         catalog: The rows of all samples.
-        skipped: What was left out while packing, in the order of packing.
+        skipped: Files that were left out while packing, in packing order.
         not_recoded: How many JPEGs were to be re-encoded and could not be, by reason.
         lossy_notes: How many images were packed with a change that is worth knowing, by change.
-        position: How many places of the order were dealt with.
-        read_bytes: Bytes of the files at these places.
+        position: Files that were dealt with.
+        read_bytes: Bytes of these files.
         source_bytes: Bytes of those that were packed.
-        image_bytes: Bytes of their images as they are stored.
+        image_bytes: Bytes of their images as stored.
     """
 
     def __init__(self, fields: tuple[str, ...] = ()) -> None:
@@ -175,7 +181,7 @@ class Tally:
         self._skipped_written = 0
 
     def note(self) -> bytes:
-        """All that came since the last note."""
+        """What was added since the last note."""
         content = {
             "image_bytes": self.image_bytes,
             "kept": self.not_recoded,
@@ -186,24 +192,26 @@ class Tally:
             "source_bytes": self.source_bytes,
         }
         text = json.dumps(content).encode("ascii")
+        # The catalog's rows are written as they are: as JSON they would be several times as large.
         rows = self.catalog.since(self._rows_written)
         self._mark_written()
         return _SIZE.pack(len(text)) + text + rows
 
     def take(self, note: bytes, where: str) -> None:
-        """Continue behind a note; notes come in the order in which they were made.
+        """Add what a note says; notes must come in the order in which they were made.
 
         Args:
             note: What :meth:`note` gave.
             where: The journal that holds it, for errors.
 
         Raises:
-            CorruptError: It says what no pack wrote.
+            CorruptError: No pack can have written it.
         """
         size = int.from_bytes(note[: _SIZE.size], "little")
         end = _SIZE.size + size
         fields = JsonFields.read(note[_SIZE.size : end], where, CorruptError, _ADVICE)
         self.skipped += (_skipped(fields, pair) for pair in fields.list_of("skipped", list))
+        # Skipped files and rows add up; counters and the position hold the sum so far.
         self.not_recoded = Counter(fields.counts("kept"))
         self.lossy_notes = Counter(fields.counts("noted"))
         self.position = fields.count("position")
@@ -229,6 +237,6 @@ def _skipped(fields: JsonFields, pair: list[object]) -> Skipped:
 
 
 def encode_report(skipped: Iterable[Skipped]) -> bytes:
-    """The content of skipped.jsonl: a line for each file that was left out, sorted."""
+    """Content of skipped.jsonl: a line for each file that was left out, sorted."""
     lines = (json.dumps(entry._asdict(), sort_keys=True) + "\n" for entry in sorted(skipped))
     return "".join(lines).encode("ascii")

@@ -11,7 +11,8 @@ from typing import Literal
 
 from fastdata.converters.images.coding import RUN_PIXELS, Coding
 from fastdata.converters.pack_run import Output, PackRun, Progress
-from fastdata.converters.sources.listing import Listing, Skipped
+from fastdata.converters.skipped import Skipped
+from fastdata.converters.sources.listing import Listing
 from fastdata.converters.sources.open import AnySource, Selection, StrPath, list_source
 from fastdata.converters.sources.split import parse_split
 from fastdata.converters.stages import Stage
@@ -185,13 +186,14 @@ def pack(
     ).possible()
     output = Output(parse_size(shard_size), shuffle, seed, overwrite, strict)
     workers = thread_count(workers)
+    # Whoever maps an LMDB on another host may see pages of two states at once.
     if path.name.endswith(".lmdb") and not network:
         _refuse_network(path)
     pack_part = partial(_pack_part, coding=coding, output=output, workers=workers)
     if split is None:
         listing = list_source(src, selection, workers, path)
         return pack_part(listing, path, progress=progress)
-    shares = parse_split(split)
+    shares = parse_split(split)  # before listing, which may take minutes
     listing = list_source(src, selection, workers, path)
     parts = shares.parts(listing)
     if empty := [name for name, part in parts.items() if not len(part)]:
@@ -299,6 +301,7 @@ def _progress_of(progress: Progress, parts: list[Listing], number: int) -> Progr
 def _sum(path: Path, reports: Mapping[str, PackReport]) -> PackReport:
     """What was done for all parts of a split."""
     each = list(reports.values())
+    # Parts are packed one after the other, so the longest says most about the whole.
     slowest = max(each, key=lambda report: report.seconds)
 
     def counts(name: str) -> Mapping[str, int]:

@@ -1,4 +1,4 @@
-"""One pack as it runs: found complete, resumed or begun; order, samples, catalog, manifest."""
+"""One pack as it runs: found complete, resumed or started; order, samples, catalog, manifest."""
 
 import json
 import os
@@ -14,13 +14,8 @@ from fastdata.converters.destination import Destination, Item, Writer
 from fastdata.converters.images.coding import Coding
 from fastdata.converters.journal import Noted, Tally, encode_report
 from fastdata.converters.lmdb.destination import LmdbDestination
-from fastdata.converters.sources.listing import (
-    PACKED_DAMAGED,
-    Listing,
-    Skipped,
-    count_reasons,
-    nothing_left,
-)
+from fastdata.converters.skipped import Skipped, count_reasons, nothing_left
+from fastdata.converters.sources.listing import PACKED_DAMAGED, Listing
 from fastdata.converters.stages import Bottleneck, Loaded, Stage, read_all
 from fastdata.converters.tar.shards import TarDestination
 from fastdata.dataset.catalog.builder import CatalogRow
@@ -34,7 +29,7 @@ from fastdata.system.threads import Owner
 Progress = Callable[[int, int, int, int], object]
 """Called with samples done, bytes done, samples in all and bytes in all; skipped ones count."""
 
-_STEP = 4096  # places of the shuffled order that are computed at once
+_STEP = 4096  # positions of the shuffled order that are computed at a time
 
 
 @dataclass(frozen=True)
@@ -114,7 +109,7 @@ class PackRun(Owner):
         self._bytes = int(listing.sizes.sum())
 
     def skipped(self) -> list[Skipped]:
-        """What was left out so far, sorted."""
+        """Files that were left out so far, sorted."""
         return sorted([*self._listing.skipped, *self.tally.skipped])
 
     def run(self) -> Manifest:
@@ -123,6 +118,7 @@ class PackRun(Owner):
         Raises:
             FastdataError: As :func:`fastdata.converters.pack.pack`.
         """
+        # All that can be refused is refused before anything is made.
         self._refuse_overlap()
         if self._output.strict and self._listing.skipped:
             raise SourceError(self._strict_message())
@@ -142,11 +138,11 @@ class PackRun(Owner):
             raise
 
     def _refuse_overlap(self) -> None:
-        """Refuse a destination within the source: the next pack would read it as a part of that."""
+        """Refuse a destination inside the source: the next pack would read it as part of it."""
         for root in map(Path, map(os.path.realpath, self._listing.input_paths())):
             if self.target.path == root or root in self.target.path.parents:
                 raise DestinationError(
-                    f"{self.target.path}: lies within the source {root}; choose another place"
+                    f"{self.target.path}: inside the source {root}; choose another destination"
                 )
 
     def _strict_message(self) -> str:
@@ -191,10 +187,16 @@ class PackRun(Owner):
         if manifest.source != self._listing.fingerprint:
             what = "was packed from another source or choice of files, or the source has changed"
         elif manifest.options != self._options:
-            what = f"was packed with {dict(manifest.options)}, not {dict(self._options)}"
+            what = f"was packed with other options: {self._changed(manifest.options)}"
         else:
             return manifest
         raise DestinationError(f"{self.target.path}: {what}; use --overwrite to replace it")
+
+    def _changed(self, old: Options) -> str:
+        """The options that differ from those of the data set that is there."""
+        mine = self._options
+        names = sorted(name for name in {*old, *mine} if old.get(name) != mine.get(name))
+        return ", ".join(f"{name} {old.get(name)}, now {mine.get(name)}" for name in names)
 
     def _pack_alone(self) -> Manifest:
         mark = json.dumps(
@@ -202,7 +204,7 @@ class PackRun(Owner):
         )
         overwrite = self._output.overwrite
         with self._guarded():
-            # Another process may have ended between the first look and the lock.
+            # Another process may have finished between the first look and the lock.
             if (found := self._complete()) is not None:
                 self.target.finish(found)
                 self.already_complete = True
@@ -221,14 +223,15 @@ class PackRun(Owner):
 
     def _resume(self, noted: list[Noted]) -> None:
         """Take over what an interrupted pack has finished."""
-        for _, note in noted:
+        for _, note in noted:  # in the order of the shards
             self.tally.take(note, str(self.target.journal.path))
         self.resumed = len(self.tally.catalog)
+        # The interrupted pack need not have been strict.
         for entry in self.tally.skipped:
             self._refuse_if_strict(entry)
 
     def _write(self, done: tuple[Shard, ...]) -> Manifest:
-        """Write all that is missing; on an error nothing unfinished stays."""
+        """Write what is missing; on an error, leave nothing unfinished behind."""
         with self._guarded():
             writer = self.target.writer(self._output.shard_size, done)
         try:
@@ -238,26 +241,27 @@ class PackRun(Owner):
         except BaseException:
             if not self.is_here():  # a child, forked by a callback, that ends
                 raise
-            # What went wrong first is what the user must read.
+            # The user must see the first error, so later ones are dropped.
             with suppress(Exception):
-                writer.sink.join()  # a shard that only waits to be written is worth it
+                writer.sink.join()  # shards that only wait to be written can be saved
             with suppress(OSError):
                 writer.abort()
             raise
 
     def _order(self) -> Iterator[int]:
-        """Places in the listing, in the order of packing, from the position on."""
+        """Places in the listing, in packing order, from where the tally stands."""
         n = len(self._listing)
         for start in range(self.tally.position, n, _STEP):
             places = np.arange(start, min(start + _STEP, n), dtype=np.int64)
             if self._output.shuffle:
+                # Each position is computed by itself, so a pack resumes anywhere in the order.
                 places = order.permutation(places, n, rng.key("pack", self._output.seed))
             yield from places.tolist()
 
     def _write_samples(self, writer: Writer) -> None:
         bottleneck = Bottleneck(self._workers)
         samples = read_all(self._listing, self._order(), self._workers, self._coding)
-        # Closed at once: what was read ahead must not be coded once the pack has failed.
+        # Once the pack has failed, what was read ahead must not be coded any more.
         with closing(samples):
             for place, loaded in bottleneck.timed(samples):
                 if isinstance(loaded, Skipped):
@@ -274,7 +278,7 @@ class PackRun(Owner):
                     self._progress(*done, len(self._listing), self._bytes)
         with self._guarded():
             writer.end_shard(self.tally.note())
-            writer.sink.join()
+            writer.sink.join()  # waiting for the last shard counts as writing
         self.bottleneck = bottleneck.stage(writer.sink.waited)
 
     def _refuse_if_strict(self, entry: Skipped) -> None:
@@ -336,12 +340,13 @@ class PackRun(Owner):
             catalog=writer.put_catalog(catalog),
             fingerprint=fingerprint(classes, fields, shards, catalog.labels_digest()),
         )
+        # From here on the data set is complete; what is removed after it no longer matters.
         writer.publish(manifest.encode())
         self.target.finish(manifest)
         return manifest
 
     def _write_report(self) -> Stored | None:
-        """Write the list of what was left out, where anything was."""
+        """Write skipped.jsonl, if anything was left out."""
         report = encode_report(self.skipped())
         if not report:
             return None

@@ -1,4 +1,4 @@
-"""What may be wrong with a data set on the disk, and files read with care."""
+"""What may be wrong with a data set on the disk; ranges and digests of its files."""
 
 import hashlib
 import os
@@ -12,21 +12,21 @@ from fastdata.errors import ShardError
 from fastdata.system.untrusted import open_regular
 
 Progress = Callable[[str, int, int], object]
-"""Called with what is being done, bytes done so far, and bytes in all."""
+"""Called with the current step, bytes done so far, and bytes in all."""
 
 CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is not as it was packed.
+    """One difference from what was packed.
 
     Attributes:
         kind: ``"missing"``, ``"extra"``, ``"truncated"``, ``"extended"``, ``"damaged"``,
             ``"unreadable"`` or ``"unfinished"``.
         file: Name of the file within the data set.
-        key: Of the sample; None where it is not about one.
-        text: What it is.
+        key: Of the sample; None if it does not concern a single one.
+        text: Description.
     """
 
     kind: str
@@ -41,9 +41,9 @@ class VerifyReport:
 
     Attributes:
         path: The data set.
-        samples: Samples that were looked at.
+        samples: Samples that were checked.
         bytes: Bytes that were read.
-        problems: What is wrong, by file; empty for a data set that is whole to the bit.
+        problems: What is wrong, by file; empty if every byte is as it was packed.
         seconds: Time it took.
     """
 
@@ -55,7 +55,7 @@ class VerifyReport:
 
 
 class Found(NamedTuple):
-    """Outcome of a look at a folder of shards or an LMDB file.
+    """Outcome of checking a folder of shards or an LMDB file.
 
     Attributes:
         samples: Samples that were looked at.
@@ -69,7 +69,7 @@ class Found(NamedTuple):
 
 
 def digest_of(fd: int, start: int, size: int) -> str:
-    """SHA-256 of a range of an open file, ``"sha256:..."``; of less where the file ends."""
+    """SHA-256 of a range of an open file, or of what there is of it, ``"sha256:..."``."""
     digest = hashlib.sha256()
     for at in range(start, start + size, CHUNK):
         digest.update(os.pread(fd, min(CHUNK, start + size - at), at))
@@ -77,7 +77,7 @@ def digest_of(fd: int, start: int, size: int) -> str:
 
 
 def read_range(fd: int, start: int, size: int) -> bytes:
-    """Bytes of an open file; fewer where it ends."""
+    """Bytes of an open file; fewer if it ends before."""
     data = os.pread(fd, size, start)
     while data and len(data) < size:  # a single read takes at most 2 GiB
         more = os.pread(fd, size - len(data), start + len(data))
@@ -110,7 +110,7 @@ def check_stored(path: Path, stated: Stored) -> tuple[int, str | None, list[Prob
     if size != stated.bytes:
         return size, found, [wrong_size(path.name, size, stated.bytes)]
     if found != stated.digest:
-        text = "its bytes are not those that were packed"
+        text = "its bytes differ from those that were packed"
         return size, found, [Problem("damaged", path.name, None, text)]
     return size, found, []
 
@@ -118,4 +118,4 @@ def check_stored(path: Path, stated: Stored) -> tuple[int, str | None, list[Prob
 def wrong_size(file: str, size: int, stated: int) -> Problem:
     """The problem of a file that is shorter or longer than it should be."""
     kind = "truncated" if size < stated else "extended"
-    return Problem(kind, file, None, f"{size} bytes in place of {stated}")
+    return Problem(kind, file, None, f"must have {stated} bytes, found {size}")

@@ -9,7 +9,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple, TypeVar
 
 from fastdata.converters.images.coding import Coded, Coding
-from fastdata.converters.sources.listing import Listing, Skipped, Unreadable
+from fastdata.converters.skipped import Skipped
+from fastdata.converters.sources.listing import Listing, Unreadable
 from fastdata.errors import DecodeError, SourceError
 from fastdata.images.probe import EXTENSIONS
 from fastdata.system.checksum import crc32c
@@ -59,11 +60,11 @@ def read_all(
         Each place, and the sample or why it is left out.
 
     Raises:
-        SourceError: Files cannot be read for a reason that lies in this process.
+        SourceError: This process has run out of file descriptors or memory.
     """
     pending: deque[tuple[int, int, Task[Loaded | Skipped]]] = deque()
     ahead = 0
-    stop = threading.Event()
+    stop = threading.Event()  # ends waiting for memory, which cancelling tasks does not
     pool = Threads(workers, "fastdata-read")
     try:
         with warnings.catch_warnings():
@@ -71,6 +72,7 @@ def read_all(
             warnings.filterwarnings("ignore", module=r"PIL\.")
             for place in order:
                 size = listing.size_of(place)
+                # The oldest is yielded first, so results come in order whichever task ends first.
                 while pending and (
                     ahead + size > _WINDOW_BYTES or len(pending) >= _FILES_PER_WORKER * workers
                 ):
@@ -123,18 +125,19 @@ def load(
         if isinstance(value, Unreadable):
             return Skipped(name, f"no usable field: {field}: {value.reason}")
         fields[field] = value
+    # In a tar, the field's member would have the name of the image's.
     if (extension := EXTENSIONS[coded.info.format]) in fields:
         return Skipped(name, f"no usable field: {extension}: the image itself has this extension")
     return Loaded(coded, crc32c(coded.image), fields, seconds)
 
 
 class Sink(Owner):
-    """Runs callables in order on a thread of its own, which hashes, writes and syncs.
+    """Runs callables in order on one thread, which hashes, writes and syncs.
 
     After one has raised, no other is run, and every later call raises its exception.
 
     Args:
-        most_bytes: Bytes that wait at most, unless a single callable holds more.
+        most_bytes: Bytes that may wait, unless a single callable holds more.
 
     Attributes:
         waited: Seconds that callers of ``put`` and ``join`` have waited.
@@ -182,7 +185,7 @@ class Sink(Owner):
         started = time.perf_counter()
         while self._queue and self._error is None and not ready():
             task, size = self._queue[0]
-            task.result()
+            task.result()  # raises nothing: _run keeps the error
             self._queue.popleft()
             self._bytes -= size
         self.waited += time.perf_counter() - started
@@ -230,6 +233,7 @@ class Bottleneck:
         Args:
             writing: Seconds that the packing thread has waited for the disk.
         """
+        # The packing thread waits either for the disk or for the readers.
         if writing >= self.waited:
             return "writing"
         available = self._workers * (time.perf_counter() - self._started)

@@ -1,10 +1,10 @@
 // Mutates JPEGs and gives them to everything that reads JPEGs: fuzz COUNT SEED FILE...
 //
-// It is built with -fsanitize=address,undefined, which end it at the first fault. It also ends,
-// with status 1 and the mutant in fuzz-failure.jpg, if two ways of decoding differ, if transcoding
-// changes a pixel or writes something that libjpeg warns about, if a mutant takes more than a
-// second of CPU time, or if a good image decodes differently after a bad one. The last line says
-// what happened to the mutants: a run in which all of them are refused proves nothing.
+// It is built with -fsanitize=address,undefined, which end it at the first fault. It also ends, with
+// status 1 and the mutant in fuzz-failure.jpg, if two ways of decoding or of resizing differ, if
+// transcoding changes a pixel or writes something that libjpeg warns about, if a mutant takes more
+// than a second of CPU time, or if a good image decodes differently after a bad one. The last line
+// says what happened to the mutants: a run in which all of them are refused proves nothing.
 
 #include <algorithm>
 #include <cstdio>
@@ -21,6 +21,7 @@
 #include "jpeg/decode.h"
 #include "jpeg/header.h"
 #include "jpeg/transcode.h"
+#include "resize/resize.h"
 
 #include <jerror.h>
 
@@ -45,6 +46,7 @@ class Random {
 struct Mix {
     long refused_header = 0, warned = 0, refused = 0, decoded = 0;
     long only_ours = 0, only_libjpeg = 0;
+    long resized = 0;
     long transcoded = 0, kept = 0, transcode_failed = 0, salvaged = 0;
     double slowest = 0;
 };
@@ -157,8 +159,9 @@ constexpr bool kSameIdct = true;
 constexpr bool kSameIdct = false;
 #endif
 
-void decode_all_ways(JpegDecoder &decoder, const Bytes &b, const Box &box, Mix &mix,
-                     bool undamaged = false) {
+// Returns the pixels, if our decoder gives any.
+Bytes decode_all_ways(JpegDecoder &decoder, const Bytes &b, const Box &box, Mix &mix,
+                      bool undamaged = false) {
     const Bytes fast = decode(decoder, b, box, JpegWay::kFastest, mix);
     const Bytes small = decode(decoder, b, box, JpegWay::kSmallJpeg, mix);
     const Bytes portable = decode(decoder, b, box, JpegWay::kPortable, mix);
@@ -168,9 +171,46 @@ void decode_all_ways(JpegDecoder &decoder, const Bytes &b, const Box &box, Mix &
     mix.only_libjpeg += fast.empty() && !plain.empty();
     if (fast != portable) report(b, "fast and portable differ");
     if (!small.empty() && !plain.empty() && small != plain) report(b, "small and plain differ");
-    if (!kSameIdct && !undamaged) return;
+    if (!kSameIdct && !undamaged) return fast;
     if (!fast.empty() && !small.empty() && fast != small) report(b, "fast and small differ");
     if (!fast.empty() && !plain.empty() && fast != plain) report(b, "fast and plain differ");
+    return fast;
+}
+
+Bytes resize_by(const ResizeKernels &kernels, const ResizePlan &plan, const Bytes &window,
+                int width) {
+    ResizeScratch scratch;
+    scratch.kernels = &kernels;
+    Bytes out(static_cast<size_t>(plan.out_width * plan.out_height * 3));
+    resize(plan, window.data(), ptrdiff_t{3} * width, out.data(), plan.out_width * 3, scratch);
+    return out;
+}
+
+// All kernels must give the same pixels, and touch none outside the window or the output.
+void resize_all_ways(const Bytes &b, const Bytes &pixels, const Box &box, Random &random,
+                     Mix &mix) {
+    ResizePlan plan;
+    plan.source_width = box.width();
+    plan.source_height = box.height();
+    plan.scaled_width = static_cast<int64_t>(1 + random.below(100));
+    plan.scaled_height = static_cast<int64_t>(1 + random.below(100));
+    plan.cut_x = static_cast<int64_t>(random.below(60)) - 20;
+    plan.cut_y = static_cast<int64_t>(random.below(60)) - 20;
+    plan.out_width = static_cast<int64_t>(1 + random.below(80));
+    plan.out_height = static_cast<int64_t>(1 + random.below(20));
+    plan.flip = random.below(2) != 0;
+    const Box part = source_window(plan);
+    Bytes window;
+    for (int y = part.y0; y < part.y1; ++y) {
+        const auto row = pixels.begin() + (ptrdiff_t{y} * box.width() + part.x0) * 3;
+        window.insert(window.end(), row, row + part.width() * 3);
+    }
+    window.shrink_to_fit();
+    ++mix.resized;
+    if (resize_by(best_resize_kernels(), plan, window, part.width()) !=
+        resize_by(portable_resize_kernels(), plan, window, part.width())) {
+        report(b, "resizing differs between kernels");
+    }
 }
 
 // Whether libjpeg decodes all of it without a warning.
@@ -220,7 +260,9 @@ void run_one(JpegDecoder &decoder, const Bytes &b, Random &random, Mix &mix) {
         decode(decoder, b, {0, 0, width, height}, JpegWay::kFastest, mix);
         return;
     }
-    decode_all_ways(decoder, b, random_box(header.width, header.height, random), mix);
+    const Box box = random_box(header.width, header.height, random);
+    const Bytes pixels = decode_all_ways(decoder, b, box, mix);
+    if (!pixels.empty()) resize_all_ways(b, pixels, box, random, mix);
     try {
         const int run_pixels = 8 << random.below(4);
         const TranscodeResult result = transcode(b.data(), b.size(), run_pixels, kLimits);
@@ -288,11 +330,11 @@ int main(int argc, char **argv) {
         }
     }
     std::printf("mutants %ld, refused by the probe %ld; decodings: %ld decoded, %ld refused, "
-                "%ld warned; decoded by us alone %ld, by libjpeg-turbo alone %ld; "
+                "%ld warned; decoded by us alone %ld, by libjpeg-turbo alone %ld; resizings %ld; "
                 "transcodings: %ld done, %ld kept, %ld failed, %ld of these salvaged; "
                 "slowest %.0f ms\n",
                 count, mix.refused_header, mix.decoded, mix.refused, mix.warned, mix.only_ours,
-                mix.only_libjpeg, mix.transcoded, mix.kept, mix.transcode_failed, mix.salvaged,
-                1e3 * mix.slowest);
+                mix.only_libjpeg, mix.resized, mix.transcoded, mix.kept, mix.transcode_failed,
+                mix.salvaged, 1e3 * mix.slowest);
     return 0;
 }

@@ -17,7 +17,7 @@ import numpy as np
 
 from fastdata.batch.source import Ids
 from fastdata.converters.sources.listing import class_folders, stem
-from fastdata.dataset.catalog.format import ABSENT
+from fastdata.dataset.catalog.format import ABSENT, FORMAT_MASK
 from fastdata.errors import DestinationError, NotADatasetError
 from fastdata.images.probe import EXTENSIONS, FORMATS
 from fastdata.loaders.readers.packed import PackedSource, open_source
@@ -27,15 +27,11 @@ MARK_NAME = ".export.json"  # in a folder whose export has begun and not ended
 LOCK_NAME = ".export.lock"
 _FILE_NAME = ".export.tmp"  # of the file being written: its own name and .tmp could be too long
 
-_ENDINGS = {  # that name a format as well as its own does
-    "jpeg": {"jpg", "jpeg", "jpe", "jfif"},
-    "bmp": {"bmp", "dib"},
-    "tiff": {"tif", "tiff"},
-}
+# Extensions that name a format as well as its own does.
+_ENDINGS = {"jpeg": {"jpg", "jpeg", "jpe", "jfif"}, "bmp": {"bmp", "dib"}, "tiff": {"tif", "tiff"}}
 _CHUNK = 4096  # samples looked up at once
 _MOST_PART = 255  # bytes of a file's name on every common file system
 _MOST_PATH = 3072  # bytes of a relative path, which leaves room for the folder's own
-_FORMAT = 0xFF  # bits of a row's flags
 
 # Neither a separator nor a NUL, and no surrogate but those that stand for a byte.
 _NEVER = re.compile("[/\0\ud800-\udc7f\udd00-\udfff]")
@@ -171,9 +167,6 @@ class _Names:
     - Names in a data set may come from anywhere, and none may lead out of the folder: a leading
       dot, and what no file name can hold, becomes "%" and its code; empty parts and "." are left
       out; what is too long is cut and gets a hash.
-
-    Attributes:
-        folders: The class folders in the order of the labels; empty where classes have no names.
     """
 
     def __init__(self, source: PackedSource) -> None:
@@ -182,7 +175,7 @@ class _Names:
         self._labels = labels = source.labels()
         classes = source.classes
         self._digits = len(str(max(labels.max(initial=0), len(classes) - 1)))
-        self.folders = [_part(name) for name in classes]
+        self.folders = [_part(name) for name in classes]  # by label
         if classes == tuple(map(str, range(len(classes)))):
             self.folders = [self._number(label) for label in range(len(classes))]
         for folder, number in Counter(self.folders).items():
@@ -219,7 +212,7 @@ class _Names:
     def samples(self) -> Iterator[_Sample]:
         """The samples in the order of their ids."""
         for ids in _chunks(len(self._labels)):
-            codes = (self._catalog.rows(ids)["flags"] & _FORMAT).tolist()
+            codes = (self._catalog.rows(ids)["flags"] & FORMAT_MASK).tolist()
             offsets = {
                 name: self._catalog.field(name, ids)["offset"] for name in self._catalog.field_names
             }
@@ -249,10 +242,7 @@ class _Names:
         names = [_escaped(shown + ending), *(_escaped(f"{shown}.{field}") for field in fields)]
         paths = ["/".join(filter(None, [*parts, name])) for name in names]
         if len(_encode(paths[0])) > _MOST_PATH:
-            raise DestinationError(
-                f"sample {key[:80]!r}...: its path has more than {_MOST_PATH} bytes; pack the "
-                "source again with shorter keys"
-            )
+            raise DestinationError(f"sample {key[:80]!r}...: a path of over {_MOST_PATH} bytes")
         return paths
 
     def _refuse_clashes(self) -> None:
@@ -293,7 +283,6 @@ def _encode(name: str) -> bytes:
 
 
 def _part(name: str) -> str:
-    """A folder of a path."""
     return _cut(_escaped(name), _MOST_PART)
 
 
@@ -323,15 +312,11 @@ class _Writer:
     """Writes files below a folder; a file gets its name once it is whole.
 
     Folders are opened one within the other: a link in the place of one is an error.
-
-    Attributes:
-        files: Number of files.
-        bytes: Their total size.
-        found: How many of them were there already.
     """
 
     def __init__(self, root: Folder, *, resumed: bool) -> None:
-        self.files = self.bytes = self.found = 0
+        self.files = self.bytes = 0
+        self.found = 0  # files that were there already
         self._root = root
         self._resumed = resumed
 

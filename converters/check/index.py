@@ -1,4 +1,4 @@
-"""Makes a data set of a folder of tars as they are: ``fastdata index PATH``."""
+"""Makes a data set of existing tars: ``fastdata index PATH``."""
 
 import json
 import os
@@ -8,15 +8,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import BinaryIO, Self, TypeVar
 
+from fastdata.converters.check.samples import read_tar, survey
 from fastdata.converters.check.verify import verify_folder
 from fastdata.converters.journal import encode_report
 from fastdata.converters.problems import Progress
-from fastdata.converters.sources.listing import Skipped, count_reasons
+from fastdata.converters.skipped import Skipped, count_reasons
 from fastdata.converters.tar.packed_folder import has_catalog, has_manifest, is_dataset
-from fastdata.converters.tar.samples import read_tar, survey
 from fastdata.converters.tar.webdataset import CLASSES
 from fastdata.dataset.catalog.builder import CatalogBuilder
 from fastdata.dataset.manifest import (
@@ -58,8 +59,8 @@ class IndexReport:
         classes: Names of the classes.
         fields: Names of further fields.
         shards: Number of tars.
-        bytes: Their size together.
-        skipped: What was left out, and why.
+        bytes: Their total size.
+        skipped: Samples that were skipped, and why.
         seconds: Time it took.
     """
 
@@ -76,37 +77,37 @@ class IndexReport:
 def index(
     path: str | os.PathLike[str], *, overwrite: bool = False, progress: Progress | None = None
 ) -> IndexReport:
-    """Write catalog, manifest and index files for the tars of a folder, which stay as they are.
+    """Write a catalog, a manifest and index files for the tars of a folder, which do not change.
 
-    For shards of ``pack`` the data set gets the fingerprint that it had, as long as every class has
-    an image. Otherwise samples are told apart as WebDataset does; the image is the first member
-    that begins as one, the label is what ``.cls`` holds, all other members are fields. Samples
-    without a usable image are left out and listed in skipped.jsonl.
+    Shards of ``pack`` get the fingerprint that they had, provided that every class has an image and
+    every field a sample. In other tars, samples are grouped as WebDataset does it; the image is the
+    first member that is one by its content, the label is the number in ``.cls``, and all other
+    members are fields. Samples without a usable image are skipped and listed in skipped.jsonl.
 
     Args:
         path: The folder.
-        overwrite: Replaces the manifest of a data set that is whole, and files of other programs;
-            takes shards as they are although the catalog says that they are damaged.
+        overwrite: Replaces a data set that is whole, and files of other programs, and indexes
+            shards that their catalog says are damaged.
         progress: Called on this thread after each tar.
 
     Raises:
         NotADatasetError: There is no tar.
-        OptionError: An LMDB file, which holds its index.
-        DestinationError: There is a whole data set, an unfinished pack, or without ``overwrite`` a
-            file of another program with the name of one of ours; or it cannot be written.
+        OptionError: ``path`` is a file; an LMDB needs no index.
+        DestinationError: There is an unfinished pack; or, without ``overwrite``, a whole data set
+            or another program's file with one of our names; or the folder cannot be written.
         BusyError: Another process writes to it.
-        ShardError: A tar is damaged, or not of regular files.
+        ShardError: A tar is damaged, or holds other things than regular files.
     """
     started = time.perf_counter()
     folder = Path(path)
     if folder.is_file():
         raise OptionError(
-            f"{folder}: a file; give the folder of the tars (an LMDB file holds its index: verify "
-            "and repair it)"
+            f"{folder}: a file; give the folder of the tars (an LMDB file holds its index: if that "
+            "is damaged, pack again)"
         )
     tars = sorted(folder.glob("*.tar")) if folder.is_dir() else []
     if not tars:
-        raise NotADatasetError(f"{folder}: no folder with tars (*.tar)")
+        raise NotADatasetError(f"{folder}: not a folder with tars (*.tar)")
     try:
         with (
             Lock(folder / LOCK_NAME, str(folder)),
@@ -120,7 +121,7 @@ def index(
 
 
 def _source_of(shards: list[Shard]) -> str:
-    """Fingerprint that stands for the source where that is not known: of the tars themselves."""
+    """A fingerprint in place of the source's, which is not known: of the tars themselves."""
     names = json.dumps([(shard.name, shard.digest) for shard in shards])
     return digest_text(names.encode("ascii"))
 
@@ -142,11 +143,9 @@ def _refuse_replacing(folder: Path) -> None:
 
 
 class _Files:
-    """New files of a folder under temporary names, until ``publish``; used as a context.
+    """New files of a folder, which have temporary names until ``publish``.
 
-    Args:
-        path: The folder.
-        overwrite: Whether files that others wrote may be replaced.
+    So an error leaves the old data set as it was.
     """
 
     def __init__(self, path: Path, *, overwrite: bool) -> None:
@@ -157,18 +156,12 @@ class _Files:
         self._staged: list[str] = []
 
     def __enter__(self) -> Self:
-        """Open the folder.
-
-        Raises:
-            DestinationError: It holds a manifest, a catalog or a report of another program.
-        """
         for name in (FILE_NAME, CATALOG_NAME, REPORT_NAME):
             self._refuse(name, ours=self._ours)
         self._folder = Folder(self._path)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Remove what was not published."""
         try:
             for name in self._staged:
                 self._folder.remove(name + TMP_SUFFIX)
@@ -176,11 +169,7 @@ class _Files:
             self._folder.close()
 
     def write_index(self, name: str, lines: bytes) -> None:
-        """Write the index file of a tar, unless it is there already.
-
-        Raises:
-            DestinationError: Another program's is there, with other content.
-        """
+        """Write the index file of a tar, unless it is there already."""
         with suppress(OSError):
             if read_regular(self._path / name) == lines:
                 return
@@ -188,12 +177,11 @@ class _Files:
         self.write(name, lines)
 
     def write(self, name: str, data: bytes | Callable[[BinaryIO], object]) -> None:
-        """Write a file under its temporary name."""
         write_temporary(self._folder, name, data)
         self._staged.append(name)
 
     def publish(self) -> None:
-        """Replace what was there; without the manifest, which comes last, nothing counts."""
+        """Replace the old files: the manifest goes first, and the new one comes last."""
         self._folder.remove(FILE_NAME)
         if self._ours and REPORT_NAME not in self._staged:
             self._folder.remove(REPORT_NAME)
@@ -210,7 +198,7 @@ class _Files:
         if not os.path.lexists(path):
             return
         if stat.S_ISDIR(path.lstat().st_mode):
-            raise DestinationError(f"{path}: a folder, where index writes a file; move it away")
+            raise DestinationError(f"{path}: a folder in place of a file; move it away")
         if not ours and not self._overwrite:
             raise DestinationError(
                 f"{path}: not written by fastdata; move it away, or use --overwrite to replace it"
@@ -218,21 +206,19 @@ class _Files:
 
 
 class _Classes:
-    """Names of classes: folders, where each label has one of its own; else numbers."""
+    """Names of classes: the first folders of keys, if each label has its own; else numbers."""
 
     def __init__(self) -> None:
         self._folders: dict[int, bytes] = {}
         self._agree = True
 
     def add(self, key: bytes, label: int) -> None:
-        """Take a sample into account."""
         if label < 0:
             return
         folder = key.partition(b"/")[0] if b"/" in key else b""
         self._agree &= self._folders.setdefault(label, folder) == folder != b""
 
     def names(self) -> tuple[str, ...]:
-        """Names in the order of labels."""
         agree = self._agree and len(set(self._folders.values())) == len(self._folders)
         labels = range(max(self._folders, default=-1) + 1)
         known = self._folders if agree else {}
@@ -250,6 +236,7 @@ class _Indexer:
         self._fields: tuple[str, ...] = ()
 
     def run(self, started: float) -> IndexReport:
+        # A catalog states all fields before its first row: hence two passes over the headers.
         fields: set[str] = set()
         for found in self._each(survey):
             fields |= found
@@ -265,7 +252,7 @@ class _Indexer:
         shards: list[Shard] = []
         skipped: list[Skipped] = []
         noted: Counter[str] = Counter()
-        sizes = [path.stat().st_size for path in self._paths]
+        ends = list(accumulate(path.stat().st_size for path in self._paths))
         for number, indexed in enumerate(self._each(lambda path: read_tar(path, self._fields))):
             for row in indexed.rows:
                 classes.add(row.key, row.label)
@@ -278,7 +265,7 @@ class _Indexer:
             skipped += indexed.skipped
             noted[NO_LABEL] += indexed.unlabelled
             if self._progress is not None:
-                self._progress("index", sum(sizes[: number + 1]), sum(sizes))
+                self._progress("index", ends[number], ends[-1])
         if not len(catalog):
             raise NotADatasetError(f"{self._folder}: no tar holds a sample with a usable image")
         manifest = self._manifest(catalog, classes, shards, skipped, noted)
@@ -330,7 +317,7 @@ class _Indexer:
         )
 
     def _each(self, work: Callable[[Path], _T]) -> Iterator[_T]:
-        """Work on every tar on several threads; the results come in order."""
+        """Yield the results for all tars in order; several threads work on them."""
         pool = Threads(cpu_count(), "fastdata-index")
         try:
             yield from pool.map(work, self._paths)

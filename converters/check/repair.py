@@ -93,6 +93,8 @@ def _repair_folder(folder: Path, source: Path | None, wrong: set[str]) -> Iterat
     manifest, catalog = open_manifest(folder)[0], open_catalog(folder)
     if manifest is None or catalog is None or CATALOG_NAME in wrong:
         return
+    if len(catalog) != manifest.samples:  # crafted: no pack writes such a pair
+        return
     originals = _Originals(source, manifest.options)
     for part in parts_of(manifest, catalog):
         assert part.shard is not None
@@ -137,12 +139,16 @@ class _Lost(Exception):  # noqa: N818 (not an error: it ends a write that cannot
 
 
 class _Originals:
-    """The folder that was packed, or none."""
+    """The folder that was packed, or none.
+
+    Attributes:
+        taken: Keys of the samples that were restored from it; a dict, because it keeps their order.
+    """
 
     def __init__(self, root: Path | None, options: Options) -> None:
         self._root = root
         self._coding = Coding.from_options(options)
-        self.taken: dict[str, None] = {}  # keys of the samples that were read from it
+        self.taken: dict[str, None] = {}
 
     def restore(self, entry: Entry, content: Content) -> bytes:
         """The bytes of an image or a field.
@@ -182,7 +188,7 @@ class _Originals:
 def _restore_shard(
     path: Path, shard: Shard, catalog: Catalog, first: int, originals: _Originals
 ) -> list[str] | None:
-    """Write a shard again; return the keys taken from the source, None if it stays as it is."""
+    """Rewrite a shard; return the keys taken from the source, or None if it stays as it is."""
     originals.taken = {}
     with ExitStack() as stack:
         fd = None
@@ -229,10 +235,10 @@ def _shard_bytes(
 
 
 def _restore_groups(path: Path, file: LMDBFile, source: Path | None) -> list[str] | None:
-    """Write an LMDB file again, with new pages for the groups that are damaged.
+    """Rewrite an LMDB file with new pages for the groups that are damaged.
 
-    The pages of a group follow from its samples, so meta pages, tree, catalog and seal, which are
-    whole, fit the file as they are.
+    The pages of a group follow from its samples to the bit. So all others, and meta pages, tree,
+    catalog and seal, which the seal covers, are copied.
     """
     manifest, catalog = read_manifest(file), read_catalog(file)
     originals = _Originals(source, manifest.options)

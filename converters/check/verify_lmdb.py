@@ -1,4 +1,4 @@
-"""Reads every byte of an LMDB file and says what is not as it was packed."""
+"""Whether an LMDB file is what was packed, to the bit."""
 
 import hashlib
 import os
@@ -29,13 +29,8 @@ from fastdata.system.untrusted import open_regular
 _THREADS = 4
 
 
-def report_path(path: Path) -> Path:
-    """The list of what was left out, beside an LMDB file."""
-    return path.with_name(f"{path.name}.{REPORT_NAME}")
-
-
 def read_contents(file: LMDBFile, entry: Entry) -> dict[str | None, bytes]:
-    """Image (None) and fields of a sample by name, those whose bytes are as they were packed."""
+    """Image (None) and fields of a sample by name: those whose bytes match their CRC32C."""
     try:
         value = file.get(sample_key(entry.number)) or b""
     except ShardError:
@@ -45,7 +40,7 @@ def read_contents(file: LMDBFile, entry: Entry) -> dict[str | None, bytes]:
 
 
 def verify_lmdb(path: Path, progress: Progress | None) -> Found:
-    """Read everything in an LMDB file.
+    """Read every byte of an LMDB file.
 
     Raises:
         NotADatasetError: It never was a data set.
@@ -96,7 +91,7 @@ class _Verifier:
         return Found(manifest.samples, read, self._problems)
 
     def _check_groups(self, manifest: Manifest) -> Iterator[tuple[int, bool]]:
-        """Yield the end of each group, and whether its pages are as they were packed."""
+        """Yield the end of each group, and whether its pages match their digest."""
         ends = list(accumulate((group.bytes for group in manifest.shards), initial=FIRST * PAGE))
         pool = Threads(min(_THREADS, resources.cpu_count()), "fastdata-verify")
         try:
@@ -110,7 +105,7 @@ class _Verifier:
             pool.shutdown(cancel_futures=True)
 
     def _locate(self, group: Shard, first: int) -> None:
-        """Name the samples that a damaged group hit."""
+        """Report a damaged group, and the samples in it that are damaged."""
         problem = Problem("damaged", self._name, None, f"the pages of {group.name}")
         self._problems.append(problem)
         if self._catalog is None:
@@ -122,7 +117,7 @@ class _Verifier:
                 if wrong:
                     self._report(", ".join(wrong), entry.key)
         except (CatalogError, ShardError, IndexError):
-            pass  # reported where the catalog was checked
+            pass  # _check_catalog reports it
 
     def _check_catalog(self, manifest: Manifest) -> None:
         try:
@@ -139,15 +134,15 @@ class _Verifier:
 
     def _check_beside(self, manifest: Manifest) -> int:
         path = self._file.path
-        report = report_path(path)
+        report = _report_path(path)
         read = 0
         if manifest.report is not None:
             read, _, problems = check_stored(report, manifest.report)
             self._problems += problems
         elif os.path.lexists(report):
-            self._problems.append(Problem("extra", report.name, None, "no file of the data set"))
+            self._problems.append(Problem("extra", report.name, None, "not a file of the data set"))
         for left in leftovers(path):
-            text = "left behind by a pack that was stopped"
+            text = "left by an interrupted pack"
             self._problems.append(Problem("unfinished", left.name, None, text))
         return read
 
@@ -156,10 +151,14 @@ class _Verifier:
 
 
 def leftovers(path: Path) -> list[Path]:
-    """What a pack that was stopped left beside an LMDB file."""
+    """What an interrupted pack left beside an LMDB file."""
     journal = path.with_name(f"{path.name}.journal")
-    names = (temporary(path), journal, temporary(journal), temporary(report_path(path)))
+    names = (temporary(path), journal, temporary(journal), temporary(_report_path(path)))
     return [name for name in names if os.path.lexists(name)]
+
+
+def _report_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.{REPORT_NAME}")
 
 
 def _describe(part: Content) -> str:

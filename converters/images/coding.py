@@ -211,6 +211,7 @@ class Coding:
                 info = probe(data, self.max_pixels)
             coded = self._code(data, info, stopped)
         except DecodeError as error:
+            # Only JPEGs lose just the part that is damaged.
             whole = None
             if self.damaged == "keep" and data.startswith(_START_OF_JPEG):
                 whole = recode.salvage(data, RUN_PIXELS, self.max_pixels, stopped)
@@ -264,6 +265,7 @@ class Coding:
         notes += eight_bits(data, info.format)
         image = recode.encoded(recode.resampled(pixels, size), target, self.quality)
         not_recoded = ""
+        # OpenCV wrote it without restart markers.
         if target == "jpeg" and self.run_pixels is not None:
             image, not_recoded, _ = transcode(image, self.run_pixels, self.max_pixels)
         return Coded(image, probe(image, self.max_pixels), not_recoded, notes)

@@ -1,4 +1,4 @@
-"""EXIF orientation: where formats hide it, and how pixels are turned upright."""
+"""EXIF orientation: where formats store it, and how pixels are turned upright."""
 
 import re
 import struct
@@ -10,7 +10,7 @@ import numpy.typing as npt
 Pixels = npt.NDArray[np.uint8]
 
 _ORIENTATION = 274
-_INTEGERS = {1: "B", 3: "H", 4: "I", 6: "b", 8: "h", 9: "i"}  # SHORT, or what some writers put
+_INTEGERS = {1: "B", 3: "H", 4: "I", 6: "b", 8: "h", 9: "i"}  # SHORT; some writers use others
 
 _MARK = b"Exif\0\0"
 _JPEG_MARKER = re.compile(rb"\xff[^\x00\xff]")
@@ -41,7 +41,7 @@ def orientation(data: bytes, kind: str) -> int:
         kind: Its format; only JPEG, PNG and WebP hold EXIF apart from their pixels.
 
     Returns:
-        1 to 8; 1, which is upright, also where nothing readable is said.
+        1 to 8; 1, which is upright, if there is none or it cannot be read.
     """
     find = {"jpeg": _jpeg_exif, "png": _png_exif, "webp": _webp_exif}.get(kind)
     if find is None:
@@ -50,13 +50,13 @@ def orientation(data: bytes, kind: str) -> int:
     try:
         exif = find(view)
         return 1 if exif is None else _tag(exif)
-    except (struct.error, IndexError):  # damaged EXIF is no damage to the image
+    except (struct.error, IndexError):  # the image itself is not damaged
         return 1
 
 
 def _jpeg_exif(data: memoryview) -> memoryview | None:
     at = 2
-    while found := _JPEG_MARKER.search(data, at):  # past whatever belongs to no segment
+    while found := _JPEG_MARKER.search(data, at):  # skip bytes between segments
         at = found.end()
         marker = data[at - 1]
         if marker == 0xDA:  # pixels follow
@@ -84,7 +84,9 @@ def _webp_exif(data: memoryview) -> memoryview | None:
         name, length = struct.unpack_from("<4sI", data, at)
         if name == b"EXIF":
             exif = data[at + 8 : at + 8 + length]
-            return exif[6:] if bytes(exif[:6]) == _MARK else exif  # which some writers leave there
+            return (
+                exif[6:] if bytes(exif[:6]) == _MARK else exif
+            )  # some writers leave the mark there
         at += 8 + length + (length & 1)
     return None
 

@@ -31,8 +31,8 @@ Pixels = npt.NDArray[np.uint8]
 _ORIENTATION = 274
 _MOST_JPEG_SIDE = 65500  # libjpeg's own limit
 _END_OF_JPEG = b"\xff\xd9"
-_BYTES_A_PIXEL = 16  # as the file has it, converted, as an array, and coded
-_JPEG2000_BYTES_A_PIXEL = 100  # where code blocks have 16 pixels, the least
+_BYTES_A_PIXEL = 16  # as decoded, converted, as an array, and encoded
+_JPEG2000_BYTES_A_PIXEL = 100  # with code blocks of 16 pixels, the smallest
 _JPEG2000_TILE_BYTES = 16 << 10
 _JPEG2000_MOST_TILES = 65535
 _START_OF_JPEG2000 = b"\xff\x4f\xff\x51"
@@ -116,7 +116,7 @@ def readable(
     Args:
         data: The whole file.
         name: The file's name, for formats that do not say in their bytes what they are.
-        keep: Keep the bytes of what a loader reads by Pillow, if slowly.
+        keep: Keep the bytes of images that loaders can read, though only by Pillow.
         max_pixels: Refuse a larger image.
         stopped: Whether it is not wanted any more, while it waits for memory.
 
@@ -143,7 +143,7 @@ def readable(
 def salvage(
     jpeg: bytes, run_pixels: int, max_pixels: int, stopped: Callable[[], bool] = never
 ) -> bytes | None:
-    """What libjpeg-turbo makes of a damaged JPEG, gray where data are missing, as a whole image.
+    """What libjpeg-turbo can decode of a damaged JPEG, gray where data are missing.
 
     Args:
         jpeg: The whole file.
@@ -152,8 +152,8 @@ def salvage(
         stopped: Whether it is not wanted any more, while it waits for memory.
 
     Returns:
-        A JPEG of the same pixels where there is one, else a PNG; None where libjpeg-turbo makes no
-        picture of it either.
+        A JPEG of these pixels if there can be one, else a PNG; None if libjpeg-turbo decodes
+        nothing.
 
     Raises:
         StoppedError: It is not wanted any more.
@@ -176,7 +176,7 @@ def _salvaged(closed: bytes, run_pixels: int, max_pixels: int) -> bytes | None:
         limits = JpegLimits(max_pixels)
         with suppress(DecodeError):
             coded, *_ = core.transcode_jpeg(closed, run_pixels, limits, damaged=True)
-            # Where scans are missing, libjpeg smooths what it has, which coefficients cannot say.
+            # If scans are missing, libjpeg smooths what it has, which coefficients cannot express.
             if coded is not None and np.array_equal(decode(coded), pixels):
                 return bytes(coded)
     import cv2
@@ -193,7 +193,7 @@ def _to_png(
     An EXIF orientation that Pillow did not apply is copied.
     """
     label = FORMATS[kind].label
-    if kind == "ico":  # Pillow decodes it where it opens it
+    if kind == "ico":  # Pillow decodes icons when it opens them
         with BUDGET.lease(_icon_pixels(data, max_pixels) * _BYTES_A_PIXEL + len(data), stopped):
             image = open_header(data, kind, max_pixels)
             return _coded(image), (f"{label} coded to PNG", *_lost(image))
@@ -207,13 +207,13 @@ def _to_png(
 
 
 def _icon_pixels(data: bytes, max_pixels: int) -> int:
-    """Pixels of the largest picture in an icon, of which the icon's own header may say less.
+    """Pixels of the largest picture in an icon, whose header may state a smaller one.
 
     Raises:
         DecodeError: It is over the limit.
     """
     most = 0
-    with suppress(struct.error):  # what is cut off is not decoded
+    with suppress(struct.error):  # a picture that is cut off is not decoded
         (pictures,) = struct.unpack_from("<H", data, 4)
         for entry in range(6, 6 + 16 * pictures, 16):
             (at,) = struct.unpack_from("<I", data, entry + 12)
@@ -228,7 +228,7 @@ def _icon_pixels(data: bytes, max_pixels: int) -> int:
 
 
 def _jpeg2000_bytes(data: bytes, pixels: int) -> int:
-    """About the memory that decoding a JPEG 2000 takes at most."""
+    """Bytes that decoding a JPEG 2000 takes at most, about."""
     tiles = 1
     if (at := data.find(_START_OF_JPEG2000)) >= 0:
         with suppress(struct.error):
@@ -256,17 +256,17 @@ def _coded(image: Any) -> bytes:
 
 
 def _orientation(image: Any) -> int:
-    if image.format == "TIFF":  # which Pillow has turned
+    if image.format == "TIFF":  # Pillow has turned it
         return 1
     try:
         turn = image.getexif().get(_ORIENTATION, 1)
-    except Exception:  # noqa: BLE001 - damaged EXIF is no damage to the image
+    except Exception:  # noqa: BLE001 - the image itself is not damaged
         return 1
     return turn if turn in range(1, 9) else 1
 
 
 def _lost(image: Any) -> tuple[str, ...]:
-    """What a loaded Pillow image has that 8 bits of RGB have not."""
+    """What is lost when a loaded Pillow image becomes 8 bits of RGB."""
     alpha = image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info
     stretched = image.mode in ("I", "F") and image.format != "PPM"
     notes = {
@@ -279,9 +279,9 @@ def _lost(image: Any) -> tuple[str, ...]:
 
 
 def _is_animated(image: Any) -> bool:
-    if image.format == "PSD":  # its layers are drawn in the one picture
+    if image.format == "PSD":  # its layers are merged in the first picture
         return False
     try:
         return bool(getattr(image, "is_animated", False))
-    except Exception:  # noqa: BLE001 - damage behind the first frame is none of ours
+    except Exception:  # noqa: BLE001 - damage after the first frame does not matter
         return False

@@ -1,4 +1,4 @@
-"""What decoders leave out of an image file, told from its structure."""
+"""What is lost when an image file is decoded, found from its structure."""
 
 import struct
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ _TIFF_BITS, _TIFF_EXTRA_SAMPLES = 258, 338
 
 
 def several_frames(data: bytes, kind: str) -> bool:
-    """Tell an animation, or a TIFF of several pages, of which decoders take the first picture.
+    """Whether it is an animation or a TIFF of several pages; decoders take the first picture.
 
     Args:
         data: A whole file that was probed.
@@ -23,18 +23,18 @@ def several_frames(data: bytes, kind: str) -> bool:
         return False
     try:
         return look[kind](memoryview(data))
-    except (struct.error, IndexError):  # cut off behind the first frame, which is whole
+    except (struct.error, IndexError):  # cut off after the first frame, which is whole
         return False
 
 
 def eight_bits(data: bytes, kind: str) -> tuple[str, ...]:
-    """What is lost where an image becomes eight bits of red, green and blue."""
+    """What is lost if an image becomes eight bits of red, green and blue."""
     look = {"png": _png_depth, "webp": _webp_alpha, "tiff": _tiff_depth}
     if kind not in look:
         return ()
     try:
         deep, alpha = look[kind](memoryview(data))
-    except (struct.error, IndexError):  # what it does not say cannot be told
+    except (struct.error, IndexError):  # its structure does not say
         return ()
     return ((LESS_DEPTH,) if deep else ()) + ((NO_ALPHA,) if alpha else ())
 
@@ -101,7 +101,7 @@ def _webp_alpha(data: memoryview) -> tuple[bool, bool]:
 
 
 def _tiff_entries(data: memoryview) -> Iterator[tuple[int, int, int, int]]:
-    """Tag, type, count and offset of the value's first entry; tag 0 at the offset behind them."""
+    """Tag, type, count and value offset of each entry; then tag 0 with the offset after them."""
     order = _tiff_order(data)
     (at,) = struct.unpack_from(order + "I", data, 4)
     (entries,) = struct.unpack_from(order + "H", data, at)
@@ -124,7 +124,7 @@ def _tiff_depth(data: memoryview) -> tuple[bool, bool]:
     order = _tiff_order(data)
     deep = alpha = False
     for tag, kind, count, at in _tiff_entries(data):
-        if tag == _TIFF_BITS and kind == 3:  # SHORT; more than two of them lie elsewhere
+        if tag == _TIFF_BITS and kind == 3:  # SHORT; more than two are stored elsewhere
             place = at if count <= 2 else struct.unpack_from(order + "I", data, at)[0]
             deep = struct.unpack_from(order + "H", data, place)[0] > 8
         alpha = alpha or tag == _TIFF_EXTRA_SAMPLES

@@ -1,4 +1,4 @@
-"""One LMDB file as a destination: what is there, and what of that may go."""
+"""One LMDB file as a destination: what is there, and what of it a pack may remove."""
 
 import os
 from contextlib import suppress
@@ -31,12 +31,10 @@ class LmdbDestination:
         """Make the folder that will hold the file.
 
         Raises:
-            DestinationError: The file is a link; where it leads need not be a place to write to.
+            DestinationError: The file is a link, which may lead anywhere.
         """
         if self.path.is_symlink():
-            raise DestinationError(
-                f"{self.path}: a symbolic link; give the path that it leads to, or remove it"
-            )
+            raise DestinationError(f"{self.path}: a symbolic link; give its target, or remove it")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         return False
 
@@ -59,17 +57,18 @@ class LmdbDestination:
     def check(self, mark: str, *, overwrite: bool) -> None:
         """Refuse what is not ours, and without ``overwrite`` another pack's work."""
         if overwrite:
-            with suppress(CorruptError):  # a damaged data set may go, anything else may not
+            with suppress(CorruptError):  # only a data set may be replaced, damaged or not
                 self.manifest()
         else:
             self.journal.refuse_other(mark, self.path)
             self._refuse_others()
 
     def prepare(self, mark: str, *, overwrite: bool) -> list[Noted]:
-        """Clear unfinished work; the old file stays until the new one takes its name."""
+        """Clear unfinished work; the old file stays until the new one replaces it."""
         if overwrite or self.journal.mark() is None:
             self.journal.begin(mark)
         noted = self.journal.read()
+        # The journal is synced after the file, but a copied or restored file may be shorter.
         count = whole_groups(self.path, tuple(group for group, _ in noted))
         self.journal.keep(count)
         return noted[:count]
@@ -79,7 +78,7 @@ class LmdbDestination:
         return LmdbWriter(self.path, shard_size, self.journal, done)
 
     def give_up(self) -> None:
-        """Remove everything, unless whole groups are worth keeping."""
+        """Remove everything, unless finished groups are worth keeping."""
         if self.path.exists() or not self.journal.read():
             self._clear()
 
@@ -106,7 +105,7 @@ class LmdbDestination:
                 entry.end()
         except (OSError, DestinationError):
             raise DestinationError(
-                f"{self.report_path}: not written by fastdata; move it away, or use --overwrite to "
+                f"{self.report_path}: not written by fastdata; move it, or use --overwrite to "
                 "replace it"
             ) from None
 

@@ -1,4 +1,4 @@
-"""Turns entries that come in the order of their keys into the pages of an LMDB file."""
+"""Turns entries, in key order, into the pages of an LMDB file."""
 
 from collections.abc import Callable
 
@@ -20,15 +20,15 @@ from fastdata.dataset.lmdb.format import (
     overflow_pages,
 )
 
-# Hashing and writing release the GIL, and wait for it again behind the readers: so seldom.
+# Hashing and writing release the GIL and queue for it again after the readers, so do it seldom.
 _CHUNK = 1 << 20
 
 
 class PageStream:
-    """Pages one after the other, each leaf behind the overflow pages of its values.
+    """Writes pages one after the other, each leaf after the overflow pages of its values.
 
     Args:
-        send: Takes pieces of bytes to be written end to end, and how many bytes they are.
+        send: Takes pieces of bytes to be written end to end, and their size.
         leaves: The leaf pages so far.
         entries: The entries so far.
         end: Number of the next page.
@@ -52,7 +52,7 @@ class PageStream:
         self._bytes = 0
 
     def end_with(self, key: bytes, size: int) -> int:
-        """What ``end`` would be behind one more entry, its leaf included."""
+        """What ``end`` would be after one more entry, its leaf included."""
         big = overflow_pages(size) if is_big(key, size) else 0
         return self.end + bool(self._leaf) + (not self._fits(key, size)) + big
 
@@ -62,6 +62,7 @@ class PageStream:
             self._end_leaf()
             self._leaf_key = key
         if is_big(key, size):
+            # The value goes to pages of its own at once, so memory does not grow with it.
             count = overflow_pages(size)
             header = OVERFLOW_HEADER.pack(self.end, 0, OVERFLOW, count)
             node = encode_node(size, BIG, key, NUMBER.pack(self.end))
@@ -73,12 +74,12 @@ class PageStream:
         self.entries += 1
 
     def flush(self) -> None:
-        """End the leaf and send what there is."""
+        """End the open leaf and send all pages so far."""
         self._end_leaf()
         self._send_pieces()
 
     def finish(self) -> Tree:
-        """Send the branch pages behind everything else; describe the whole."""
+        """Send the branch pages, which come last; describe the tree."""
         self.flush()
         depth, behind = 1, self.end
         for level in self._leaves.branches(self.end):

@@ -20,7 +20,7 @@ from fastdata.errors import ShardError
 
 
 class Leaves:
-    """The leaf pages so far: 16 bytes for each, where it lies and which key it begins with."""
+    """The leaf pages so far, 16 bytes for each: its number and its first key."""
 
     def __init__(self) -> None:
         self._samples = array("Q")  # the first id of each leaf of samples
@@ -48,7 +48,7 @@ class Leaves:
         """Yield the branch pages of each level from the lowest to the root alone.
 
         Args:
-            number: Of the first page behind all others; branch pages follow each other from it on.
+            number: Of the first branch page; the others follow it.
         """
         keys = chain(map(sample_key, self._samples), self._reserved)
         children: Iterable[tuple[bytes, int]] = zip(keys, self._numbers, strict=True)
@@ -57,6 +57,7 @@ class Leaves:
             pages: list[bytes] = []
             above: list[tuple[bytes, int]] = []
             for group in _groups(children, count):
+                # LMDB never compares a branch page's first key, so it is left empty.
                 nodes = [encode_node(group[0][1], 0, b"")]
                 nodes += [encode_node(child, 0, key) for key, child in group[1:]]
                 above.append((group[0][0], number + len(pages)))
@@ -67,12 +68,13 @@ class Leaves:
 
 
 def _groups(children: Iterable[tuple[bytes, int]], count: int) -> Iterator[list[tuple[bytes, int]]]:
-    """Share children out among branch pages, at least two to each, which LMDB insists on."""
+    """Distribute children among branch pages, at least two to each, as LMDB requires."""
     group: list[tuple[bytes, int]] = []
     used = 0
     for place, child in enumerate(children):
         size = 2 + len(encode_node(0, 0, child[0] if group else b""))
         if used + size > ROOM:
+            # The last child alone would be a page of one, so it takes another along.
             last = [group.pop()] if place == count - 1 else []
             yield group
             group = last
@@ -84,19 +86,19 @@ def _groups(children: Iterable[tuple[bytes, int]], count: int) -> Iterator[list[
 
 
 def find_leaves(fd: int, path: Path, end: int, samples: int) -> Leaves:
-    """The leaf pages of groups that an interrupted pack left, found from the last one backwards.
+    """Find the leaf pages of groups that an interrupted pack left, from the last one backwards.
 
-    A leaf lies behind the overflow pages of its own values, so that the page before the first of
-    them is the leaf before.
+    A leaf comes after the overflow pages of its values, so the page before the first of those is
+    the leaf before.
 
     Args:
         fd: The file, open for reading.
         path: Its name, for errors.
-        end: Number of the page behind the last group.
+        end: Number of the page after the last group.
         samples: Number of samples in the groups.
 
     Raises:
-        ShardError: The pages are not those of so many samples.
+        ShardError: The pages do not hold so many samples.
         OSError: The file cannot be read.
     """
     found = []
@@ -112,6 +114,7 @@ def find_leaves(fd: int, path: Path, end: int, samples: int) -> Leaves:
         if not page.is_leaf or left < 0 or nodes[0].key != sample_key(left):
             raise _damaged(path)
         found.append((nodes[0].key, number))
+        # Values of this leaf lie before it, so the leaf before ends where they begin.
         end = min([number, *(page.first_overflow(node) for node in nodes if node.big)])
     if left or end < FIRST:
         raise _damaged(path)
@@ -123,5 +126,5 @@ def find_leaves(fd: int, path: Path, end: int, samples: int) -> Leaves:
 
 def _damaged(path: Path) -> ShardError:
     return ShardError(
-        f"{path}: what an interrupted pack left is damaged; pack again with --overwrite"
+        f"{path}: what an interrupted pack wrote is damaged; pack again with --overwrite"
     )

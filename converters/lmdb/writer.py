@@ -1,8 +1,8 @@
 """Writes samples into one LMDB file from front to back, in the order of their ids.
 
-No LMDB library takes part: entries that come sorted need no tree that is rebalanced, and what is
-never rewritten can be hashed as it goes, is the same on every machine, and stays whole up to the
-last group where a pack was interrupted.
+No LMDB library is used. Entries that come sorted need no rebalancing, and pages that are never
+rewritten can be hashed as they are written, are the same on every machine, and stay good up to the
+last finished group if the pack is interrupted.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ from fastdata.system.files import (
 
 
 def whole_groups(path: Path, groups: tuple[Shard, ...]) -> int:
-    """How many of the groups in the journal an unfinished LMDB file holds to their end.
+    """Count the groups in the journal that an unfinished LMDB file holds completely.
 
     Args:
         path: The final name of the file.
@@ -63,14 +63,13 @@ def whole_groups(path: Path, groups: tuple[Shard, ...]) -> int:
 class LmdbWriter:
     """One LMDB file; see :class:`fastdata.converters.destination.Writer`.
 
-    There are no shards in it; groups of consecutive entries stand for them, each with the digest of
-    its pages.
+    Groups of consecutive entries take the place of shards, each with the digest of its pages.
 
     Args:
         path: The final name.
         shard_size: Bytes that the pages of a group do not exceed, unless a single entry does.
-        journal: Where groups are noted once they are on the disk; it was begun.
-        done: Groups that are there already; this writer continues behind them.
+        journal: Where finished groups are recorded; it was begun.
+        done: Groups that are finished already; this writer continues after them.
 
     Raises:
         ShardError: The groups that are there are damaged.
@@ -88,12 +87,13 @@ class LmdbWriter:
         self._samples = 0  # in the open group
         self._start = FIRST + sum(group.bytes for group in done) // PAGE  # of the open group
         self._fd = open_own(self._tmp, os.O_RDWR) if done else create(self._tmp)
-        # the sink's thread alone touches these
+        # Only the sink's thread touches these.
         self._groups = list(done)
         self._digest = hashlib.sha256()
         try:
             entries = sum(group.samples for group in done)
             leaves = find_leaves(self._fd, self._tmp, self._start, entries)
+            # Pages after the last group in the journal belong to a group that was not finished.
             os.ftruncate(self._fd, self._start * PAGE)
             os.lseek(self._fd, self._start * PAGE, os.SEEK_SET)
         except BaseException:
@@ -124,7 +124,7 @@ class LmdbWriter:
         return Placed(self._number, 0, _place(item))
 
     def end_shard(self, note: bytes) -> None:
-        """End the leaf; the sink then syncs the group and notes it."""
+        """End the leaf; the sink then syncs the group and records it."""
         if self._samples:
             self._pages.flush()
             size = (self._pages.end - self._start) * PAGE
@@ -159,7 +159,7 @@ class LmdbWriter:
         publish(self._path)
 
     def abort(self) -> None:
-        """Remove the file, unless it holds whole groups."""
+        """Remove the file, unless it holds finished groups."""
         self.sink.close()
         with suppress(OSError):
             os.close(self._fd)
@@ -180,17 +180,18 @@ class LmdbWriter:
         group = Shard(size, digest, f"group-{len(self._groups):06d}", samples, None)
         os.fsync(self._fd)
         if not self._groups:
-            fsync_folder(self._tmp.parent)  # a power cut must not take the name, either
+            fsync_folder(self._tmp.parent)  # or a power cut could lose the name
         self._journal.append(group, note)
         self._groups.append(group)
 
     def _close(self, tree: Tree) -> None:
-        """Write seal and meta pages, which make an LMDB of the pages."""
+        """Write the seal and the meta pages, which complete the file."""
         metas = encode_metas(tree)
         groups_end = FIRST * PAGE + sum(group.bytes for group in self._groups)
         size = tree.pages * PAGE + SEAL.size
         self._digest.update(metas + seal_text(groups_end, size))
         write_all(self._fd, encode_seal(Seal(groups_end, size, self._digest.digest()), metas))
+        # The meta pages come last: without them no library takes the file for an LMDB.
         os.lseek(self._fd, 0, os.SEEK_SET)
         write_all(self._fd, metas)
         os.fsync(self._fd)

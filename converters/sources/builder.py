@@ -1,4 +1,4 @@
-"""Collects the samples of files that hold many into a listing."""
+"""Builds a listing of files that hold many samples."""
 
 import os
 import re
@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fastdata.converters.skipped import Skipped, nothing_left
 from fastdata.converters.sources.fields import TextsBuilder, check_field_name, encode_text
 from fastdata.converters.sources.labels import LabelColumn
 from fastdata.converters.sources.listing import (
-    Skipped,
     Unreadable,
     clashes_among,
     class_folders,
     fingerprint,
-    nothing_left,
     unfit_size,
 )
 from fastdata.converters.sources.records import (
@@ -40,12 +39,12 @@ _OTHER = re.compile(r"[^a-z0-9_]")
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the user asks of a source that holds more than images and labels.
+    """What the user wants of a source.
 
     Attributes:
-        columns: What the source calls the ``"image"``, the ``"label"`` and the ``"key"``.
-        fields: What becomes a field of the sample.
-        classes: Names of the classes in the order of their labels.
+        columns: Columns that hold the ``"image"``, the ``"label"`` and the ``"key"``.
+        fields: Columns, members or extensions that become fields.
+        classes: Names of the classes in label order.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -54,13 +53,13 @@ class Wanted:
 
 
 class Builder:
-    """Grows the buffers of a listing.
+    """Collects samples for a listing.
 
     Args:
         root: The source, as errors name it.
         inputs: See :class:`RecordListing`.
-        store: What extents lie in.
-        names: What the source calls its classes, if it says so.
+        store: What the extents are ranges of.
+        names: Names of the classes, if the source has them.
     """
 
     def __init__(
@@ -98,12 +97,12 @@ class Builder:
         """Add the next sample.
 
         Args:
-            name: What the source calls it, a path or not; its number without one.
-            image: Where it lies, or why it is left out.
+            name: Its name or path in the source; without one, its number.
+            image: Where its image is, or why it is left out.
             label: As :meth:`LabelColumn.add`.
-            further: Its fields by name: where they lie, or their bytes, which stay in memory.
-            head: The image, where a name that has no ending is to get that of its format.
-            key: The sample's key, where it must not follow from the name.
+            further: Its fields by name: where they are, or their bytes, which stay in memory.
+            head: The image, if a name without an extension should get that of the format.
+            key: The sample's key, if it does not follow from the name.
         """
         number, self._count = self._count, self._count + 1
         path = self._path(name, head) or b"%08d" % number
@@ -122,17 +121,17 @@ class Builder:
         _append(self._extents, image)
 
     def skip(self, name: str, reason: str) -> None:
-        """Leave something out that is no sample."""
+        """Leave out something that is not a sample."""
         self._skipped.append(Skipped(name, reason))
 
     def listing(self, classes: tuple[str, ...] | None) -> RecordListing:
-        """What was collected, as arrays.
+        """The listing of all samples.
 
         Args:
-            classes: Names in the order of labels, where the user gave them.
+            classes: Names in label order, if the user gave them.
 
         Raises:
-            SourceError: There is nothing, or a label is none of the classes.
+            SourceError: There are no samples, or a label is none of the classes.
         """
         if not self._ends:
             raise SourceError(nothing_left(self._root, self._skipped))
@@ -166,7 +165,7 @@ class Builder:
         )
 
     def _path(self, name: str | bytes | None, head: bytes) -> bytes:
-        """A name as a path that leads nowhere else: relative, without dots and NUL."""
+        """A name as a safe relative path, without dots and NUL."""
         raw = encode_text(name, self._root) if isinstance(name, str) else name or b""
         parts = raw.replace(b"\0", b"_").split(b"/")
         path = b"/".join(part for part in parts if part not in (b"", b".", b".."))[-_MOST_NAME:]
@@ -187,6 +186,7 @@ class Builder:
                 self._further[name] = [array("q") for _ in ABSENT]
                 for _ in self._ends:
                     _append(self._further[name], ABSENT)
+        # Every column grows with every sample, or their rows would no longer match.
         for name, texts in self._texts.items():
             text = further.get(name)
             texts.add(text if isinstance(text, bytes) else None)
@@ -202,12 +202,12 @@ class Builder:
         if len(self._further) + len(self._texts) == _MOST_FIELDS:
             raise SourceError(
                 f"{self._root}: more than {_MOST_FIELDS} fields, such as "
-                f"{sorted(self._further)[:3]}; name those that are to be kept with --fields"
+                f"{sorted(self._further)[:3]}; choose some with --fields"
             )
 
 
 def field_name(text: str) -> str:
-    """What a field is called here that a source calls otherwise, as ``image/class/text``."""
+    """Name of a field for a name in the source, such as ``image/class/text``."""
     name = _OTHER.sub("_", text.lower()).lstrip("_")
     return f"{name}_" if name in ("cls", "path", "label") else name or "_"
 

@@ -1,4 +1,4 @@
-"""Which column of a source is the image, and what its values are."""
+"""Finds the columns of images, labels and keys, and reads their values."""
 
 import json
 import os
@@ -32,27 +32,27 @@ _USUAL = {
 
 
 def check_columns(columns: Mapping[str, str]) -> None:
-    """Refuse columns that say something else.
+    """Check the purposes that columns are named for.
 
     Raises:
-        OptionError: So they do.
+        OptionError: One is not of ``ROLES``.
     """
     for role in columns:
         if role not in ROLES:
             raise OptionError(
-                f"columns may say which one is the {', the '.join(ROLES)}, found {role!r}; other "
-                "columns become fields by --fields"
+                f"columns must name the {', the '.join(ROLES)}, found {role!r}; --fields makes "
+                "fields of other columns"
             )
 
 
 class Columns:
-    """The columns of a source, chosen by what the user says or by their usual names.
+    """The columns of a source, as the user named them or by their usual names.
 
     Attributes:
-        image: Name of the column of the images.
-        label: Of the labels; None where there is none.
-        key: Of the names of samples; None where there is none.
-        fields: Name of a column by the name of its field.
+        image: Column of the images.
+        label: Column of the labels, or None.
+        key: Column of the names of samples, or None.
+        fields: Column of each field by the name of the field.
     """
 
     def __init__(
@@ -62,16 +62,16 @@ class Columns:
         wanted: Wanted,
         images: tuple[str, ...] | None = None,
     ) -> None:
-        """Choose.
+        """Find them.
 
         Args:
             where: The source, for errors.
             names: All columns.
-            wanted: What the user says.
-            images: Columns that can be images, where the source tells.
+            wanted: What the user wants.
+            images: Columns that can be images, if the source says so.
 
         Raises:
-            SourceError: There is no column of images, or none that the user named.
+            SourceError: There is no column of images, or none of a name that the user gave.
         """
         self._where = where
         self._names = tuple(names)
@@ -81,8 +81,7 @@ class Columns:
             image = images[0]
         if image is None:
             raise SourceError(
-                f"{where}: no image column among {self._shown()}; say which one it is with "
-                "--column image=NAME"
+                f"{where}: no image column among {self._shown()}; name it with --column image=NAME"
             )
         self.image = image
         others = tuple(name for name in self._names if name != image)
@@ -98,7 +97,7 @@ class Columns:
                 )
 
     def all(self) -> list[str]:
-        """All that are read, each once."""
+        """All columns that are read, each once."""
         chosen = (self.image, self.label, self.key, *self.fields.values())
         return list(dict.fromkeys(name for name in chosen if name is not None))
 
@@ -119,10 +118,10 @@ class Columns:
 
 
 def as_image(value: Any) -> bytes | Unreadable:
-    """Bytes of an image as a source may hold it.
+    """File content for an image in any form that sources hold.
 
-    Encoded bytes stay as they are; so do those of a mapping with ``"bytes"``, as Hugging Face
-    writes it. Pixels, uint8 of (H, W, 3), (H, W, 1) or (H, W), become an NPY file of (H, W, 3).
+    Encoded bytes stay as they are, also in a mapping with ``"bytes"``, as Hugging Face writes it.
+    Pixels, uint8 of (H, W, 3), (H, W, 1) or (H, W), become an NPY file of (H, W, 3).
     """
     if isinstance(value, Mapping):
         path, value = value.get("path"), value.get("bytes")
@@ -132,10 +131,10 @@ def as_image(value: Any) -> bytes | Unreadable:
         return Unreadable("no image")
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
-    if callable(getattr(value, "convert", None)):  # Pillow's, which need not be installed
+    if callable(getattr(value, "convert", None)):  # a Pillow image; Pillow need not be installed
         try:
             value = value.convert("RGB")
-        except (OSError, SyntaxError, ValueError) as error:  # what Pillow raises for damage
+        except (OSError, SyntaxError, ValueError) as error:  # Pillow raises these for damage
             return Unreadable(f"not an image: {error}")
     return _pixels(value)
 
@@ -151,8 +150,8 @@ def _pixels(value: Any) -> bytes | Unreadable:
     if pixels.dtype == np.uint8 and pixels.ndim in (2, 3) and pixels.shape[2:] in _CHANNELS:
         return as_npy(pixels)
     return Unreadable(
-        f"not an image: {type(value).__name__} of {pixels.dtype} {pixels.shape}, not encoded "
-        "bytes, a Pillow image, or uint8 (H, W, 3)"
+        "not an image: must be encoded bytes, a Pillow image or uint8 (H, W, 3), found "
+        f"{type(value).__name__} of {pixels.dtype} {pixels.shape}"
     )
 
 
@@ -160,10 +159,10 @@ _CHANNELS = ((), (1,), (3,))
 
 
 def as_field(value: Any, where: str) -> bytes:
-    """A value as a field holds it: bytes as they are, text as UTF-8, all else as canonical JSON.
+    """A value as a field: bytes as they are, text as UTF-8, anything else as canonical JSON.
 
     Raises:
-        SourceError: It is none of them.
+        SourceError: It cannot be written as JSON.
     """
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
@@ -172,7 +171,7 @@ def as_field(value: Any, where: str) -> bytes:
     try:
         plain = json.dumps(value, sort_keys=True, separators=(",", ":"), default=_plain)
     except (TypeError, ValueError) as error:
-        raise SourceError(f"{where}: {str(value)[:80]!r} can be no field: {error}") from None
+        raise SourceError(f"{where}: {str(value)[:80]!r} cannot be a field: {error}") from None
     return plain.encode("ascii")
 
 
@@ -186,7 +185,7 @@ def as_name(value: Any) -> str | bytes | None:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no word for, in its words."""
+    """Arrays as lists, for JSON."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} has no JSON")

@@ -1,4 +1,4 @@
-"""Files of the same bytes are packed once."""
+"""Leaves out files whose bytes equal another file's."""
 
 import hashlib
 import os
@@ -7,23 +7,24 @@ from dataclasses import replace
 
 import numpy as np
 
-from fastdata.converters.sources.listing import Listing, Skipped, Unreadable
+from fastdata.converters.skipped import Skipped
+from fastdata.converters.sources.listing import Listing, Unreadable
 from fastdata.system.threads import Threads
 
-_STEP = 1024  # files whose hashes are awaited together
+_STEP = 1024  # files that are hashed at a time
 
 
 def without_duplicates(listing: Listing, workers: int) -> Listing:
-    """Leave out every file whose bytes are those of a file before it; fields do not count.
+    """Leave out every file whose bytes equal those of an earlier one; fields do not count.
 
-    Only files of equal sizes are read. What cannot be read stays, for the pack to report.
+    Only files that share their size are read. One that cannot be read stays: the pack reports it.
 
     Args:
         listing: The source.
         workers: Number of reading threads.
 
     Raises:
-        SourceError: Files cannot be read for a reason that lies in this process.
+        SourceError: This process has run out of file descriptors or memory.
     """
     first: dict[bytes, int] = {}
     again: dict[int, int] = {}  # the first file of the same bytes, by place
@@ -36,7 +37,7 @@ def without_duplicates(listing: Listing, workers: int) -> Listing:
 
 
 def _digests(listing: Listing, workers: int) -> Iterator[tuple[int, bytes]]:
-    """Hash of each file that shares its size, in order; empty where it cannot be read."""
+    """Hash of each file that shares its size, in order; empty if it cannot be read."""
     _, groups, counts = np.unique(listing.sizes, return_inverse=True, return_counts=True)
     places = np.flatnonzero(counts[groups] > 1).tolist()
     with Threads(workers, "fastdata-hash") as pool:

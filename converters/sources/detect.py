@@ -1,4 +1,4 @@
-"""What a source is, told by content."""
+"""Detects the format of a source by its content."""
 
 import glob
 import os
@@ -38,14 +38,14 @@ _PART = re.compile(r"(.+?)[-_.]?\d{5}-of-\d{5}.*")
 
 
 class Found(NamedTuple):
-    """What a source is.
+    """A source whose format was detected.
 
     Attributes:
         kind: One of ``KINDS``.
-        inputs: What must not hold the destination.
-        paths: Its files, sorted; for a folder of images, a packed data set, an LMDB and MDS the
-            one path that stands for all.
-        others: Files of the folder that are neither of this kind nor such as often lie beside.
+        inputs: Paths that must not hold the destination.
+        paths: Its files, sorted; of a folder of images, a packed data set, an LMDB or MDS only the
+            path of the whole.
+        others: Other files of the folder, but for those that such folders often hold.
     """
 
     kind: Kind
@@ -55,21 +55,21 @@ class Found(NamedTuple):
 
 
 def find(source: str | os.PathLike[str], kind: str | None = None) -> Found:
-    """Tell what lies at a path, or at the paths that match a pattern such as ``data/train-*``.
+    """Detect what is at a path, or at the paths that match a pattern such as ``data/train-*``.
 
     A folder whose files are tars, TFRecords, Parquet, Arrow or HDF5 files, and no images, is a
     source of these; any other folder is one of images.
 
     Args:
         source: A file, a folder, or a pattern.
-        kind: What it must be, where the content does not tell.
+        kind: Its format, if it cannot be detected.
 
     Raises:
         OptionError: ``kind`` is none of ``KINDS``.
-        SourceError: There is nothing, files are of several kinds or splits, or of another kind.
+        SourceError: There is nothing, or files are of several kinds or splits, or of another kind.
     """
     if kind is not None and kind not in KINDS:
-        raise OptionError(f"a source can be from {', '.join(KINDS)}; found {kind!r}")
+        raise OptionError(f"kind must be one of {', '.join(KINDS)}, found {kind!r}")
     text = os.fspath(source)
     path = Path(text)
     if not os.path.lexists(path) and glob.has_magic(text):
@@ -78,7 +78,7 @@ def find(source: str | os.PathLike[str], kind: str | None = None) -> Found:
     if path.is_dir():
         return _of_folder(path, kind)
     if kind is None and (not path.is_file() or _kind_of(path) in (None, "image")):
-        return Found("folder", (text,), [path])  # whose error says what is wrong
+        return Found("folder", (text,), [path])  # listing it says what is wrong
     if kind == "mds" or (kind is None and path.name == mds.INDEX_NAME):
         return _of_folder(path.parent, "mds")
     return _of_files(text, [path], (text,), kind)
@@ -100,7 +100,7 @@ def _of_folder(path: Path, kind: str | None) -> Found:
     found: list[Path] = []
     for file in files:
         what = _kind_of(file)
-        if what == "image":  # one is enough to know a flat folder of them by
+        if what == "image":  # one is enough to tell a flat folder
             if found:
                 raise _ambiguous(path, found[0], f"the image {file.name!r}")
             break
@@ -116,7 +116,7 @@ def _of_folder(path: Path, kind: str | None) -> Found:
 
 
 def _whole(path: Path, kind: str | None) -> str | None:
-    """What a folder is as a whole; None where its files decide."""
+    """What a folder is as a whole; None if its files decide."""
     if kind is not None:
         return kind if kind in _WHOLE else None
     if _is_packed(path):
@@ -129,9 +129,9 @@ def _whole(path: Path, kind: str | None) -> str | None:
 
 
 def _of_files(text: str, files: list[Path], inputs: tuple[str, ...], kind: str | None) -> Found:
-    """One source of files that are all of one kind and of one split."""
+    """A source of files that are all of one kind and of one split."""
     if not files:
-        raise SourceError(f"{text}: no file{f' of {kind}' if kind else ''} is there")
+        raise SourceError(f"{text}: no such file{f' of {kind}' if kind else ''}")
     first = _kind_of(files[0]) if kind is None else kind
     for file in files:
         what = _kind_of(file)
@@ -149,7 +149,7 @@ def _of_files(text: str, files: list[Path], inputs: tuple[str, ...], kind: str |
     splits = sorted({match[1] for file in files if (match := _PART.fullmatch(file.name))})
     if len(splits) > 1:
         raise SourceError(
-            f"{text}: holds parts of {', '.join(splits)}; choose one of them by a pattern, as "
+            f"{text}: holds parts of {', '.join(splits)}; choose one by a pattern, such as "
             f"'{files[0].parent / splits[0]}-*'"
         )
     return Found(first, inputs, files)  # type: ignore[arg-type]  # one of KINDS
@@ -182,7 +182,7 @@ def _container(head: bytes) -> str | None:
 def _is_packed(path: Path) -> bool:
     """Whether a folder was packed, although its manifest may be damaged.
 
-    Class names are in the manifest alone: tars beside one that cannot be read must not become
+    Only the manifest has the class names, so tars beside one that cannot be read must not pass for
     plain WebDataset.
     """
     if has_catalog(path) or has_manifest(path):
@@ -206,6 +206,6 @@ def _has_index(path: Path) -> bool:
 def _ambiguous(path: Path, container: Path, other: str) -> SourceError:
     kind = _kind_of(container)
     return SourceError(
-        f"{path}: holds {container.name!r} ({kind}) beside {other}; say which of them is the "
-        f"source: --from {kind}, or --from folder"
+        f"{path}: holds {container.name!r} ({kind}) beside {other}; choose the "
+        f"source by --from {kind} or --from folder"
     )

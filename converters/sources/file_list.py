@@ -9,18 +9,17 @@ from pathlib import Path
 
 import numpy as np
 
+from fastdata.converters.skipped import Skipped, nothing_left
 from fastdata.converters.sources.fields import TextsBuilder, check_field_name
 from fastdata.converters.sources.listed_labels import Labels
 from fastdata.converters.sources.listed_rows import rows
 from fastdata.converters.sources.listing import (
     Listing,
-    Skipped,
     Unreadable,
     clashes_among,
     class_folders,
     examine,
     fingerprint,
-    nothing_left,
     unfit,
 )
 from fastdata.errors import OptionError, SourceError
@@ -39,12 +38,12 @@ def list_from(file: Path, root: Path, classes: tuple[str, ...] | None = None) ->
 
     Args:
         file: The list.
-        root: The folder that paths are relative to; no path leads out of it by name.
-        classes: Names of the classes in the order of their labels.
+        root: The folder that paths are relative to; no path may lead out of it.
+        classes: Names of the classes in label order.
 
     Raises:
-        SourceError: The list cannot be read, breaks a rule (with the number of the line), or
-            names no file that is there.
+        SourceError: The list cannot be read, has an error (the message says in which line), or
+            names no file that exists.
     """
     if not root.is_dir():
         raise SourceError(f"{root}: not a folder; give the folder that the paths of {file} are in")
@@ -58,10 +57,10 @@ def list_from(file: Path, root: Path, classes: tuple[str, ...] | None = None) ->
 
 
 def read_classes(file: Path) -> tuple[str, ...]:
-    """Read names of classes, one a line, in the order of their labels.
+    """Read names of classes, one a line, in label order.
 
     Raises:
-        SourceError: The file cannot be read, or a line is empty or comes twice.
+        SourceError: The file cannot be read, or a line is empty or repeated.
     """
     try:
         text = file.read_bytes().decode("utf-8-sig", "surrogateescape")
@@ -71,15 +70,15 @@ def read_classes(file: Path) -> tuple[str, ...]:
     seen: dict[str, int] = {}
     for line, name in enumerate(names, 1):
         if not name:
-            raise SourceError(f"{file}: line {line} is empty; give one name of a class a line")
+            raise SourceError(f"{file}: line {line} is empty; give one class name a line")
         if name in seen:
-            raise SourceError(f"{file}: line {line}: {name!r} is in line {seen[name]} already")
+            raise SourceError(f"{file}: line {line}: {name!r} is already in line {seen[name]}")
         seen[name] = line
     return tuple(names)
 
 
 class _Collector:
-    """Grows the buffers of a listing."""
+    """Collects files for a listing."""
 
     def __init__(self, file: Path, root: Path, classes: tuple[str, ...] | None) -> None:
         self._file = file
@@ -88,7 +87,7 @@ class _Collector:
         self._names = bytearray()
         self._ends = array("q")
         self._sizes = array("q")
-        self._hashes = array("q")  # of all rows' names, to find those that come twice
+        self._hashes = array("q")  # of all names, to find repeated ones
         self._lines = array("q")
         self._columns: dict[str, TextsBuilder] = {}
         self._folders: dict[bytes, array[int]] = {}  # places of their files
@@ -128,7 +127,7 @@ class _Collector:
         self._sizes.append(status.st_size)
 
     def listing(self) -> Listing:
-        """What was collected, as arrays."""
+        """The listing of all files."""
         self._refuse_repeated()
         if not self._sizes:
             raise SourceError(nothing_left(self._root, self._skipped))
@@ -153,13 +152,13 @@ class _Collector:
         )
 
     def _name(self, line: int, value: object) -> bytes:
-        """Path relative to the root, in one spelling."""
+        """Normalised path relative to the root."""
         if not isinstance(value, str) or not value:
             raise self._error(line, f"path {value!r} must be the path of an image")
         try:
             name = os.fsencode(value)
         except UnicodeEncodeError:
-            raise self._error(line, f"path {value!r} is no name of a file") from None
+            raise self._error(line, f"path {value!r} is not a file name") from None
         parts = [part for part in name.split(b"/") if part not in (b"", b".")]
         if name.startswith(b"/") or b".." in parts or b"\0" in name or not parts:
             raise self._error(
@@ -188,7 +187,7 @@ class _Collector:
             first, second = (self._lines[place] for place in order[at : at + 2].tolist())
             raise self._error(
                 second,
-                f"the file of line {first} again; give one line a file (several texts may be one "
+                f"the same file as line {first}; give one line a file (several texts can be one "
                 "JSON list)",
             )
 

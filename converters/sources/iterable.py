@@ -1,4 +1,4 @@
-"""Samples that Python gives: torchvision's data sets, or whatever else can be iterated over."""
+"""Samples from Python: a torchvision data set, or anything else that can be iterated over."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +16,7 @@ from fastdata.errors import OptionError, SourceError
 
 @runtime_checkable
 class Indexed(Protocol):
-    """Samples by their numbers from 0 on, as a data set of torch has them."""
+    """Samples by index from 0 on, as in a torch data set."""
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -30,17 +30,17 @@ Samples = Iterable[Any] | Indexed
 
 
 def list_samples(source: Samples, wanted: Wanted, folder: Path) -> RecordListing:
-    """List what Python gives, each sample asked for once, in order, on this thread.
+    """List samples from Python; each is asked for once, in order, on this thread.
 
     An image is encoded bytes, the path of a file, a Pillow image, or an array of uint8, (H, W, 3)
     or (H, W); a mapping with ``"bytes"`` is one too. Pixels become NPY files. A label is an
-    integer or the name of a class. What ``source.classes`` holds, or ``source.features`` says of
-    the label, are the names of the numbers.
+    integer or the name of a class. Names of the numbers are taken from ``source.classes``, or from
+    the label in ``source.features``.
 
     Args:
         source: The samples.
         wanted: Entries of mappings, fields, classes.
-        folder: Where a copy of the images lies until they are packed.
+        folder: Where a copy of the images is kept until they are packed.
 
     Raises:
         SourceError: There is no sample, or one is of another kind than the first.
@@ -52,7 +52,7 @@ def list_samples(source: Samples, wanted: Wanted, folder: Path) -> RecordListing
     head = list(islice(samples, 1))
     kind = _kind_of(head[0]) if head else "image"
     if kind != "mapping" and (wanted.columns or wanted.fields):
-        raise OptionError(f"{root}: columns and fields are for mappings, not {kind}s")
+        raise OptionError(f"{root}: columns and fields need mappings, found {kind}s")
     table = Table(
         columns=tuple(head[0]) if kind == "mapping" else ("image", "label"),
         images=None,
@@ -69,7 +69,7 @@ def _rows(root: str, samples: Iterable[Any], kind: str, columns: Columns) -> Ite
     for sample in samples:
         if _kind_of(sample) != kind:
             raise SourceError(
-                f"{root}: a {_kind_of(sample)} follows a {kind}; give samples of one kind"
+                f"{root}: found a {_kind_of(sample)} after a {kind}; give samples of one kind"
             )
         if kind == "mapping":
             if columns.image not in sample:
@@ -84,7 +84,7 @@ def _rows(root: str, samples: Iterable[Any], kind: str, columns: Columns) -> Ite
 
 
 def _each(source: Samples) -> Iterator[Any]:
-    # A data set of torch that has no __iter__ need not raise IndexError at its end either.
+    # A torch data set without __iter__ need not raise IndexError at its end.
     if not isinstance(source, Iterable):
         return (source[number] for number in range(len(source)))
     return iter(source)
@@ -104,7 +104,7 @@ def _kind_of(sample: Any) -> str:
 
 
 def _path_of(image: Any) -> str | None:
-    """Name of an image that says of itself where it is from."""
+    """Path of an image that knows its own."""
     if isinstance(image, Mapping):
         image = image.get("path")
     return os.fspath(image) if isinstance(image, str | os.PathLike) else None
@@ -123,7 +123,7 @@ def _read(image: Any) -> bytes | Unreadable:
 
 
 def _class_names(root: str, source: Samples, wanted: Wanted) -> tuple[str, ...] | None:
-    """Names of the classes, where a data set of torchvision or Hugging Face has them."""
+    """Names of the classes, if it is a torchvision or Hugging Face data set with names."""
     names = getattr(source, "classes", None)
     features = getattr(source, "features", None)
     if isinstance(features, Mapping):

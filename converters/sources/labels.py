@@ -1,4 +1,4 @@
-"""Labels of a source's samples: numbers, or names of classes."""
+"""Labels of samples: numbers, or names of classes."""
 
 import re
 from array import array
@@ -11,7 +11,7 @@ from fastdata.converters.sources.fields import encode_text
 from fastdata.errors import SourceError
 
 _INTEGER = re.compile(r"\s*-?\d{1,9}\s*")
-_MOST_CLASSES = 1_000_000  # that numbers alone make: each gets a name, and counts in the manifest
+_MOST_CLASSES = 1_000_000  # if labels are numbers: each gets a name and a count in the manifest
 
 
 class LabelColumn:
@@ -19,7 +19,7 @@ class LabelColumn:
 
     Args:
         where: The source, for errors.
-        names: What the source calls the classes that its numbers stand for, if it says so.
+        names: Names of the classes that numbers stand for, if the source has them.
     """
 
     def __init__(self, where: str, names: tuple[str, ...] | None = None) -> None:
@@ -27,6 +27,7 @@ class LabelColumn:
         for name in names or ():
             encode_text(name, where)
         self._names = names
+        # What a label means is known only once all are: a name may look like a number.
         self._codes: dict[int | str, int] = {}  # by value, in the order of appearance
         self._rows = array("i")
 
@@ -34,7 +35,7 @@ class LabelColumn:
         """Add the label of the next sample.
 
         Args:
-            value: An integer, the name of a class, or None; one of these in an array of one.
+            value: An integer, the name of a class, or None; or an array of one of these.
 
         Raises:
             SourceError: It is something else.
@@ -60,10 +61,10 @@ class LabelColumn:
     def finish(
         self, classes: tuple[str, ...] | None
     ) -> tuple[tuple[str, ...], npt.NDArray[np.int32]]:
-        """Names of the classes, and the label of each sample, (n,) int32; -1 where it has none.
+        """Names of the classes, and the label of each sample, (n,) int32; -1 if it has none.
 
         Args:
-            classes: Names in the order of labels, where the user gave them.
+            classes: Names in label order, if the user gave them.
 
         Raises:
             SourceError: A label is none of the classes, or names and numbers are mixed.
@@ -77,7 +78,7 @@ class LabelColumn:
             classes = named or tuple(map(str, range(max(by_code, default=-1) + 1)))
         else:
             if None in numbers and any(isinstance(value, int) for value in self._codes):
-                raise self._error("some labels are numbers, others names; give all in one way")
+                raise self._error("some labels are numbers, others names; use one kind")
             if classes is None:
                 classes = named or tuple(sorted(texts))
             places = {name: place for place, name in enumerate(classes)}

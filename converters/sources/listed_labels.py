@@ -1,4 +1,4 @@
-"""Labels from a list of files: names of classes, or their numbers."""
+"""Labels in a list of files: names of classes, or their numbers."""
 
 import re
 from array import array
@@ -10,7 +10,7 @@ import numpy.typing as npt
 from fastdata.errors import SourceError
 
 _INTEGER = re.compile(r"-?\d{1,9}")
-_MOST_CLASSES = 1_000_000  # that numbers alone make: each gets a name, and counts in the manifest
+_MOST_CLASSES = 1_000_000  # if labels are numbers: each gets a name and a count in the manifest
 
 
 class Labels:
@@ -18,7 +18,7 @@ class Labels:
 
     Args:
         file: The list, for errors.
-        classes: Names of the classes in the order of their labels, where they were given.
+        classes: Names of the classes in label order, if they were given.
     """
 
     def __init__(self, file: Path, classes: tuple[str, ...] | None) -> None:
@@ -30,10 +30,10 @@ class Labels:
         self._rows = array("i")
 
     def check(self, line: int, value: object) -> int:
-        """Note a label that some row has, and return a code for :meth:`add`.
+        """Check the label of a row, and return its code for :meth:`add`.
 
         Raises:
-            SourceError: It can be no label.
+            SourceError: It cannot be a label.
         """
         if value is None or value == "":
             return -1
@@ -94,7 +94,7 @@ class Labels:
             text, line = next(iter(self._numbers.items()))
             raise SourceError(
                 f"{self._file}: line {line}: label {text} is a number, others are names or larger "
-                "than nine digits; give all labels in one way"
+                "than nine digits; use one kind"
             )
 
     def _error(self, text: str, rule: str) -> SourceError:

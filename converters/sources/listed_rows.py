@@ -11,14 +11,14 @@ from fastdata.system.untrusted import read_json
 _ADVICE = 'a line must be a JSON object such as {"path": "a.jpg"}'
 
 Row = tuple[int, Mapping[str, object]]
-"""Number of a line, and its values by column; None where it has none."""
+"""Number of a line, and its values by column; None for an empty cell."""
 
 
 def rows(file: Path) -> Iterator[Row]:
     """Read a list of files row by row.
 
     Raises:
-        SourceError: It is of another kind, or a line breaks a rule.
+        SourceError: It has another format, or a line has an error.
         OSError: It cannot be read.
     """
     kind = file.suffix.lower()
@@ -30,7 +30,7 @@ def rows(file: Path) -> Iterator[Row]:
 
 
 def _csv_rows(file: Path) -> Iterator[Row]:
-    # Names that are no UTF-8 come as lone surrogates and go back to the same bytes.
+    # Names that are not UTF-8 are read as lone surrogates, which encode to the same bytes.
     with file.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
         reader = csv.reader(lines, strict=True)
         header: list[str] | None = None
@@ -58,7 +58,7 @@ def _csv_rows(file: Path) -> Iterator[Row]:
 def _check_header(file: Path, header: list[str]) -> None:
     for name in header:
         if header.count(name) > 1:
-            raise SourceError(f"{file}: column {name!r} comes twice")
+            raise SourceError(f"{file}: column {name!r} is repeated")
     if "path" not in header:
         raise SourceError(f"{file}: no column 'path' among {header}; the first line names them")
 

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import stat
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -14,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fastdata.converters.skipped import Skipped
 from fastdata.converters.sources.fields import Column, FieldFile
 from fastdata.dataset.manifest import sha256_text
 from fastdata.errors import SourceError
@@ -32,44 +32,14 @@ _FATAL = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _META = re.compile(r"__[^/]*__", re.DOTALL)
 
 
-class Skipped(NamedTuple):
-    """A file or folder that is left out, or packed although it is damaged.
-
-    Attributes:
-        name: Its path relative to the source.
-        reason: Why: a fixed text, after which a colon may bring detail.
-    """
-
-    name: str
-    reason: str
-
-    @property
-    def kind(self) -> str:
-        """The reason without its detail."""
-        return self.reason.partition(":")[0]
-
-
 class Unreadable(NamedTuple):
-    """In place of bytes that cannot be had.
+    """Stands in place of bytes that cannot be read.
 
     Attributes:
         reason: Why, as in :class:`Skipped`.
     """
 
     reason: str
-
-
-def count_reasons(skipped: Iterable[Skipped]) -> dict[str, int]:
-    """How often each reason comes, without its detail, sorted by reason."""
-    return dict(sorted(Counter(entry.kind for entry in skipped).items()))
-
-
-def nothing_left(source: str, skipped: Sequence[Skipped]) -> str:
-    """Message for a source of which no image is left."""
-    if not skipped:
-        return f"{source}: holds no image"
-    reasons = ", ".join(f"{count} {reason}" for reason, count in count_reasons(skipped).items())
-    return f"{source}: holds no image; left out: {reasons} (first: {skipped[0].name!r})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +90,7 @@ class Listing:
         return os.path.join(os.fsencode(self.root), self.name(i))
 
     def key(self, i: int) -> bytes:
-        """Name of the sample: no extension, no dot in the last part, unlike every other's."""
+        """Name of the sample, unique in the source: no extension, and no dot in the last part."""
         folder, slash, last = self.name(i).rpartition(b"/")
         if folder:
             top, rest, below = folder.partition(b"/")
@@ -141,7 +111,7 @@ class Listing:
         """A file's bytes.
 
         Raises:
-            SourceError: It cannot be read for a reason that lies in this process, here and below.
+            SourceError: This process has run out of file descriptors or memory; so below.
         """
         return read_file(os.fsdecode(self.name(i)), self.path(i), int(self.sizes[i]))
 
@@ -167,6 +137,7 @@ class Listing:
             places: (m,) int64 places in this listing.
         """
         names = [self.name(place) for place in places.tolist()]
+        # The places say it all, and are cheaper to hash than names and sizes.
         digest = hashlib.sha256(self.fingerprint.encode("ascii"))
         digest.update(places.astype("<i8").tobytes())
         return replace(
@@ -218,17 +189,17 @@ def fingerprint(
 def stem(name: str) -> str:
     """The last part of a key: a file's name without its extension, dots replaced.
 
-    webdataset and DALI split a member's name at the first dot of its last part; so a key has none
-    there.
+    webdataset and DALI split a member's name at the first dot of its last part, so a key must have
+    none there.
     """
     return os.path.splitext(name)[0].replace(".", "_")
 
 
 def clashes(names: list[str]) -> dict[int, int]:
-    """Numbers that tell files of one folder apart whose stems are equal.
+    """Numbers that tell apart the files of one folder whose stems are equal.
 
-    The first file of a stem keeps it; the others become stem-2, stem-3 and so on, passing over
-    what is another file's stem.
+    The first file of a stem keeps it; the others become stem-2, stem-3 and so on, except where
+    another file has that stem.
 
     Args:
         names: File names in sorted order.
@@ -260,7 +231,7 @@ def clashes(names: list[str]) -> dict[int, int]:
 def clashes_among(
     folders: Iterable[Sequence[int]], names: bytes, ends: npt.NDArray[np.int64]
 ) -> dict[int, int]:
-    """Numbers that files of several folders need; the order of the files does not matter to them.
+    """Numbers that tell apart files of several folders; they do not depend on the files' order.
 
     Args:
         folders: The places of each folder's files.
@@ -268,7 +239,7 @@ def clashes_among(
         ends: (n,) where each path ends.
 
     Returns:
-        The number for each place that needs one; of equal names, the first place goes without.
+        The number for each place that needs one; the first of equal names needs none.
     """
     numbers = {}
     for places in folders:
@@ -282,7 +253,7 @@ def clashes_among(
 
 
 def class_folders(names: tuple[str, ...]) -> dict[str, str]:
-    """How class folders are called within keys, where that differs from their name.
+    """Names of class folders within keys, if they differ from the folders' own.
 
     A leading ``__`` that webdataset would take for metadata is shortened to one underscore.
     """
@@ -329,7 +300,7 @@ def unfit_size(size: int) -> str | None:
 
 
 def read_file(name: str, path: bytes, size: int) -> bytes | Unreadable:
-    """A file's bytes, if it is as it was listed.
+    """A file's bytes, if it has not changed since it was listed.
 
     Args:
         name: The file, for errors.
@@ -337,7 +308,7 @@ def read_file(name: str, path: bytes, size: int) -> bytes | Unreadable:
         size: Its size when it was listed.
 
     Raises:
-        SourceError: It cannot be read for a reason that lies in this process.
+        SourceError: This process has run out of file descriptors or memory.
     """
     try:
         # Without NONBLOCK a FIFO that took the file's place would hang the pack.
@@ -346,7 +317,7 @@ def read_file(name: str, path: bytes, size: int) -> bytes | Unreadable:
             before = os.fstat(fd)
             if not stat.S_ISREG(before.st_mode) or before.st_size != size:
                 return Unreadable(CHANGED)
-            data = file.read(size + 1)
+            data = file.read(size + 1)  # one more tells a file that grew
             after = os.fstat(fd)
     except OSError as error:
         return failure(name, error)
@@ -355,10 +326,10 @@ def read_file(name: str, path: bytes, size: int) -> bytes | Unreadable:
 
 
 def failure(name: str, error: OSError) -> Unreadable:
-    """What stands in place of a file that the system would not read.
+    """The result for a file that the system did not read.
 
     Raises:
-        SourceError: The reason lies in this process.
+        SourceError: This process has run out of file descriptors or memory.
     """
     if error.errno in _FATAL:
         raise SourceError(
@@ -369,7 +340,7 @@ def failure(name: str, error: OSError) -> Unreadable:
 
 
 def read_failure(error: OSError) -> str:
-    """Reason for leaving out what the system would not read."""
+    """Reason for leaving out what the system did not read."""
     if isinstance(error, FileNotFoundError):
         return "vanished"
     if error.errno == errno.ELOOP:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fastdata.converters.skipped import Skipped, nothing_left
 from fastdata.converters.sources.builder import Wanted
 from fastdata.converters.sources.columns import check_columns
 from fastdata.converters.sources.dedupe import without_duplicates
@@ -27,13 +28,11 @@ from fastdata.converters.sources.iterable import Samples, list_samples
 from fastdata.converters.sources.listing import (
     EMPTY,
     Listing,
-    Skipped,
     Unreadable,
     clashes,
     class_folders,
     examine,
     fingerprint,
-    nothing_left,
     read_failure,
     unfit,
 )
@@ -106,13 +105,14 @@ def list_source(
     """
     names = None if selection.classes is None else read_classes(Path(selection.classes))
     wanted = Wanted(selection.columns, selection.fields, names)
+    # Beside the destination, where there must be room for about as much anyway.
     spool = Path(tempfile.gettempdir())
     if destination is not None:
         spool = Path(os.path.realpath(destination)).parent
     if isinstance(source, str | os.PathLike):
         listing = _list_path(Path(source), selection, wanted, spool)
     elif selection.kind is not None or selection.manifest is not None:
-        raise OptionError("a kind or a list of files needs a path as the source, not samples")
+        raise OptionError("a kind or a list of files needs a path as the source, found samples")
     else:
         listing = list_samples(source, wanted, spool)
     if selection.dedupe:
@@ -127,9 +127,10 @@ def _list_path(path: Path, selection: Selection, wanted: Wanted, spool: Path) ->
             raise OptionError("a list names files of a folder; give neither columns nor a kind")
         if wanted.fields:
             raise OptionError(
-                "fields beside images cannot be joined with a list; make columns of them"
+                "with a list, fields must be columns of it, found fields beside images"
             )
         return list_from(Path(selection.manifest), path, wanted.classes)
+    # Detection reads the files at the top; a folder of class folders has none.
     if kind in (None, "folder") and _has_folders_alone(path):
         return _list_folder(path, wanted)
     found = find(path, kind)
@@ -169,24 +170,24 @@ def scan(
     """List every file that may be an image.
 
     A folder with sub-folders is one of classes: the names of its sub-folders, sorted, are the
-    classes, and what lies deeper belongs to them. A sub-folder without an image is a class too, so
+    classes, and deeper folders belong to them. A sub-folder without an image is a class too, so
     that labels agree between parts of a data set. A folder without sub-folders is flat.
 
     Symbolic links are followed, but not into a folder that holds them. Left out are names that
-    start with a dot, files beside class folders, empty files, and what is no regular file, which is
-    never opened.
+    start with a dot, files beside class folders, empty files, and anything but regular files, which
+    is never opened.
 
     Args:
         source: The folder.
-        extensions: Endings without the dot and in lower case that files must have; without it,
-            every file is listed, for a reader that tells images by their content.
-        fields: Extensions of files that are no images but fields of the image with their stem.
-        classes: Names of the classes in the order of their labels, instead of the sorted names.
+        extensions: Extensions, without the dot and in lower case, that files must have. None lists
+            every file, for a reader that tells images by their content.
+        fields: Extensions of files that are fields of the image with the same stem.
+        classes: Names of the classes in label order; None takes the sorted folder names.
 
     Raises:
-        OptionError: A field cannot be called so.
-        SourceError: The source is no readable folder, nothing is left of it, or it has a folder
-            that is none of ``classes``.
+        OptionError: A field has a name that none can have.
+        SourceError: The source cannot be read, holds no image, or has a folder that is none of
+            ``classes``.
     """
     for name in fields:
         check_field_name(name)
@@ -200,7 +201,7 @@ def scan(
             for folder in collector.folders(name):
                 collector.add_files(folder, labels[name])
     elif classes is not None:
-        raise SourceError(f"{source}: has no class folders, but names of classes were given")
+        raise SourceError(f"{source}: has no class folders, although class names were given")
     else:
         collector.add_files("", -1)
     if not collector.sizes:
@@ -212,7 +213,7 @@ def _check_classes(source: Path, folders: tuple[str, ...], labels: dict[str, int
     unknown = [name for name in folders if name not in labels]
     if unknown:
         raise SourceError(
-            f"{source}: folder {unknown[0]!r} is none of the {len(labels)} classes that were given"
+            f"{source}: folder {unknown[0]!r} is not among the {len(labels)} given classes"
             f" ({len(unknown)} such folders); add its name to the list, or move the folder"
         )
 
@@ -240,7 +241,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 class _Collector:
-    """Grows the buffers of a listing."""
+    """Collects files for a listing."""
 
     def __init__(
         self, root: str, extensions: frozenset[str] | None, fields: tuple[str, ...]
@@ -256,7 +257,7 @@ class _Collector:
         self.skipped: list[Skipped] = []
 
     def listing(self, classes: tuple[str, ...]) -> Listing:
-        """What was collected, as arrays."""
+        """The listing of all files."""
         ends = np.array(self.ends, np.int64)
         sizes = np.array(self.sizes, np.int64)
         names = bytes(self.names)
@@ -277,7 +278,7 @@ class _Collector:
         )
 
     def skip_beside(self, classes: set[str]) -> None:
-        """Note what lies in the source beside the class folders."""
+        """Leave out what is beside the class folders."""
         for name in sorted(os.listdir(self.root)):
             if name.startswith("."):
                 self._skip(name, "hidden")
@@ -291,6 +292,7 @@ class _Collector:
         while pending:
             folder, above = pending.pop()
             try:
+                # By device and inode, as a link may reach a folder above by any name.
                 identity = self._identity(folder)
                 if identity in above:
                     self._skip(folder, "symbolic link loop")

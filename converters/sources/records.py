@@ -1,7 +1,7 @@
-"""Samples that lie in larger files: which bytes of which file, in flat arrays.
+"""Samples inside larger files: which bytes of which file, in flat arrays.
 
-About 60 bytes a sample, and its name. Whatever holds many images in one file becomes such a
-listing, so that a pack reads it in any order and on many threads, as it does a folder.
+About 60 bytes a sample, and its name. Every format that holds many images in a file becomes such a
+listing, so that a pack reads it in any order and from many threads, as it does a folder.
 """
 
 import hashlib
@@ -26,16 +26,16 @@ UNCHECKED = -1
 DAMAGED = "unreadable: its bytes do not match their CRC32C"
 
 EXTENT = np.dtype([("offset", "<i8"), ("size", "<i8"), ("crc", "<i8"), ("file", "<i4")])
-"""One row a sample: a size of -1 where it lacks the field, a CRC32C of -1 where none is known."""
+"""One row a sample; the size is -1 if it lacks the field, the CRC32C -1 if none is known."""
 
 
 class Extent(NamedTuple):
-    """Bytes of a file.
+    """A range of bytes in a file.
 
     Attributes:
-        offset: Where they begin.
-        size: How many.
-        crc: Their CRC32C, or ``UNCHECKED``.
+        offset: Where it begins.
+        size: Its bytes.
+        crc: CRC32C of these, or ``UNCHECKED``.
         file: Number of the file.
     """
 
@@ -49,20 +49,20 @@ ABSENT = Extent(0, -1)
 
 
 class Store(Protocol):
-    """What extents lie in; used from many threads."""
+    """What extents are ranges of; used from many threads."""
 
     def fetch(self, extent: Extent) -> bytes | Unreadable:
         """Read the bytes.
 
         Raises:
-            SourceError: They cannot be read for a reason that lies in this process.
+            SourceError: This process has run out of file descriptors or memory.
         """
 
 
 class Files:
-    """Files by their numbers; one that is not as it was at first is not read.
+    """Files by their numbers; one that has changed since is not read.
 
-    They are opened for each read: there may be more of them than a process can hold open.
+    They are opened for each read: there may be more than a process can hold open.
 
     Args:
         paths: The files.
@@ -79,6 +79,7 @@ class Files:
         """See :class:`Store`."""
         path = self.paths[extent.file]
         try:
+            # Without NONBLOCK a FIFO that took the file's place would hang the pack.
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
                 data = read_range(fd, extent.offset, extent.size)
@@ -87,6 +88,7 @@ class Files:
                 os.close(fd)
         except OSError as error:
             return failure(str(path), error)
+        # The whole file's mark: a range may have changed although its size has not.
         same = (status.st_size, status.st_mtime_ns) == self._marks[extent.file]
         return data if same and len(data) == extent.size else Unreadable(CHANGED)
 
@@ -106,7 +108,7 @@ class RecordListing(Listing):
     """The samples of files that hold many.
 
     Attributes:
-        inputs: Paths of the files, or of the folder that holds them; empty for what is no file.
+        inputs: Paths of the files, or of the folder that holds them; empty for samples in memory.
     """
 
     inputs: tuple[str, ...]
@@ -125,7 +127,7 @@ class RecordListing(Listing):
         return self.inputs
 
     def key(self, i: int) -> bytes:
-        """Name of the sample, unlike every other's."""
+        """Name of the sample, different from every other's."""
         found = self._keys.get(i, b"", "") if self._keys else None
         return found if isinstance(found, bytes) else super().key(i)
 
@@ -160,7 +162,7 @@ class RecordListing(Listing):
         return Unreadable(DAMAGED)
 
     def size_of(self, i: int) -> int:
-        """Bytes of all that is read of a sample."""
+        """Bytes of the image and the fields of a sample."""
         further = sum(max(0, int(column["size"][i])) for column in self._further.values())
         return int(self.sizes[i]) + further
 
@@ -168,12 +170,12 @@ class RecordListing(Listing):
 def content_fingerprint(
     base: str, keys: Texts | None, columns: Sequence[tuple[str, npt.NDArray[Any]]]
 ) -> str:
-    """Fingerprint of a listing: of its names, labels and sizes, and what else is known.
+    """Fingerprint of a listing that also covers keys, fields and checksums.
 
     Args:
-        base: That of names, labels and sizes.
-        keys: Those that do not follow from names.
-        columns: Extents by name. Files and offsets do not matter.
+        base: The fingerprint of names, labels and sizes.
+        keys: Keys that do not follow from names.
+        columns: Extents by name; their files and offsets do not count.
     """
     digest = hashlib.sha256(base.encode("ascii"))
     if keys is not None:

@@ -1,4 +1,4 @@
-"""Parts of a source, such as train and val, that stay the same when files are added."""
+"""Parts of a source, such as train and val, which do not change when files are added."""
 
 import hashlib
 import re
@@ -20,11 +20,11 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 class Split:
     """Named shares of the samples.
 
-    A sample's part follows from its key alone, so it stays where it is when others come or go.
+    A sample's part depends only on its key, so it does not change when other samples do.
 
     Attributes:
-        names: Of the parts.
-        shares: Of each part; they add up to 1.
+        names: Names of the parts.
+        shares: Share of each part; they add up to 1.
     """
 
     names: tuple[str, ...]
@@ -35,7 +35,7 @@ class Split:
         return [self.names[part] for part in self._parts(keys).tolist()]
 
     def parts(self, listing: Listing) -> dict[str, Listing]:
-        """The files of each part, with their keys and all classes; a part may be empty."""
+        """The samples of each part, with their keys and all classes; a part may be empty."""
         parts = self._parts([listing.key(i) for i in range(len(listing))])
         return {
             name: listing.take(np.flatnonzero(parts == number))
@@ -43,9 +43,11 @@ class Split:
         }
 
     def _parts(self, keys: Sequence[bytes]) -> npt.NDArray[np.int64]:
+        # Python's own hash differs between processes.
         hashes = (hashlib.blake2b(key, digest_size=8).digest() for key in keys)
         counters = np.frombuffer(b"".join(hashes), "<u8").astype(np.uint64)
         words = rng.bits(rng.key("split"), counters)
+        # Exact fractions: sums of floats could move a bound, and with it samples.
         ends = np.cumsum(np.array(self.shares, object))[:-1]
         bounds = np.array([int(end * 2**64) for end in ends], np.uint64)
         return np.searchsorted(bounds, words, side="right")
@@ -66,24 +68,24 @@ def parse_split(text: str) -> Split:
             value = Fraction(0)
         if not _NAME.fullmatch(name) or name in names or not 0 < value < 1:
             raise OptionError(
-                f"split must be as train=0.9,val=0.1: names that differ, of letters, digits, _, . "
+                "split must be like train=0.9,val=0.1: different names of letters, digits, _, . "
                 f"and -, and shares between 0 and 1; found {part!r} in {text!r}"
             )
         names.append(name)
         shares.append(value)
     if sum(shares) != 1:
-        raise OptionError(f"the shares of {text!r} add up to {float(sum(shares))}, not to 1")
+        raise OptionError(f"the shares of {text!r} must add up to 1, found {float(sum(shares))}")
     return Split(tuple(names), tuple(shares))
 
 
 def limited(listing: Listing, samples: int) -> Listing:
-    """Some files drawn at random, always the same, in their order; no more than there are.
+    """At most so many randomly chosen files, always the same ones, in their order.
 
     Raises:
         OptionError: ``samples`` is less than 1.
     """
     if samples < 1:
-        raise OptionError(f"a limit must be 1 or more, found {samples}")
+        raise OptionError(f"limit must be 1 or more, found {samples}")
     n = len(listing)
     drawn = np.arange(min(n, samples), dtype=np.int64)
     if samples < n:

@@ -1,4 +1,4 @@
-"""A copy of images that can be read only from front to back, in a file without a name."""
+"""A copy, in an unnamed file, of images that can be read only once, from front to back."""
 
 import os
 import tempfile
@@ -14,10 +14,10 @@ from fastdata.system.files import above_standard, write_all
 
 
 class Spool:
-    """Bytes in a temporary file that is gone with the process, however that ends.
+    """Bytes in a temporary file that disappears with the process, however that ends.
 
     Args:
-        folder: Where there is room; it, or the folders above it, need not exist yet.
+        folder: Where to put it; it, or the folders above it, need not exist yet.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -25,6 +25,7 @@ class Spool:
         while not self._folder.is_dir():
             self._folder = self._folder.parent
         try:
+            # A duplicate above 2, where the C library's messages cannot go into it.
             with tempfile.TemporaryFile(dir=self._folder) as file:
                 self._fd = above_standard(os.dup(file.fileno()))
         except OSError as error:
@@ -56,11 +57,6 @@ class Spool:
 
     def _full(self, error: OSError) -> DestinationError:
         return DestinationError(
-            f"{self._folder}: {error.strerror or error}; a source that is read once needs room "
-            "here for a copy of its images while it is packed"
+            f"{self._folder}: {error.strerror or error}; a source that can be read only once "
+            "needs room here for a copy of its images while it is packed"
         )
-
-
-def room_for(path: str | os.PathLike[str]) -> Path:
-    """Where a copy lies while something is packed to a path: on the same disk."""
-    return Path(os.path.realpath(path)).parent

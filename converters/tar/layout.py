@@ -1,4 +1,4 @@
-"""What every byte of a shard must be, by the catalog: headers to the bit, content by its CRC32C."""
+"""What each byte of a shard must be, by the catalog: headers exactly, content by its CRC32C."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -23,14 +23,14 @@ _ROWS = 1024  # looked up at once
 
 
 class Content(NamedTuple):
-    """Bytes of one member of a sample that the catalog knows.
+    """Content of a member, as the catalog describes it.
 
     Attributes:
         extension: Of the member.
         field: Name of the field; None for the image.
         offset: Within the shard.
         size: In bytes.
-        crc: Their CRC32C.
+        crc: CRC32C.
     """
 
     extension: str
@@ -63,12 +63,12 @@ class Entry(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Consecutive bytes of a shard: known to the bit, or by their checksum.
+    """Consecutive bytes of a shard, known exactly or by their checksum.
 
     Attributes:
         offset: Within the shard.
-        known: The bytes; None where ``content`` describes them.
-        content: What they are; None where ``known`` holds them.
+        known: The bytes, or None.
+        content: Their description if ``known`` is None, else None.
     """
 
     offset: int
@@ -77,11 +77,12 @@ class Piece(NamedTuple):
 
 
 def entries(catalog: Catalog, first: int, count: int) -> Iterator[Entry]:
-    """Yield the samples with the ids from ``first`` on.
+    """Yield ``count`` samples from the id ``first`` on.
 
     Raises:
         CatalogError: The catalog is damaged.
     """
+    # A lookup reads blocks of the catalog, so many samples at once cost little more than one.
     for start in range(first, first + count, _ROWS):
         ids = np.arange(start, min(start + _ROWS, first + count))
         rows = catalog.rows(ids)
@@ -102,14 +103,14 @@ def entries(catalog: Catalog, first: int, count: int) -> Iterator[Entry]:
 
 
 def pieces(entry: Entry, start: int) -> list[Piece] | None:
-    """All bytes of a sample in a shard that fastdata writes, from the first header on.
+    """All bytes of a sample in a shard that fastdata wrote, from the first header on.
 
     Args:
         entry: The sample.
-        start: Where its first header lies.
+        start: Offset of its first header.
 
     Returns:
-        The pieces end to end; None where the shard is laid out in another way.
+        The pieces end to end; None if the shard has another layout.
     """
     image, *further = entry.contents
     label = b"%d" % entry.label
@@ -126,7 +127,7 @@ def pieces(entry: Entry, start: int) -> list[Piece] | None:
         found.append(Piece(at, header, None))
         at += len(header)
         if isinstance(what, Content):
-            if what.offset != at:
+            if what.offset != at:  # a shard that ``index`` found, by another writer
                 return None
             found.append(Piece(at, None, what))
         else:
@@ -137,7 +138,7 @@ def pieces(entry: Entry, start: int) -> list[Piece] | None:
 
 
 def end_of(found: list[Piece]) -> int:
-    """Where the last of some pieces ends."""
+    """Offset at which the last piece ends."""
     last = found[-1]
     return last.offset + len(last.known or b"")
 
@@ -148,7 +149,7 @@ def tail(at: int) -> Piece:
 
 
 def index_of(samples: Iterable[Entry]) -> bytes | None:
-    """The index of a shard that fastdata laid out, from the catalog; None for another layout."""
+    """The index of a shard that fastdata wrote, from the catalog; None for another layout."""
     lines = []
     at = 0
     for entry in samples:
@@ -157,7 +158,7 @@ def index_of(samples: Iterable[Entry]) -> bytes | None:
             return None
         key = os.fsencode(entry.key)
         image, *further = entry.contents
-        label = found[4]  # behind header, image, padding and the label's own header
+        label = found[4]  # after header, image, padding and the label's header
         members = [
             (image.extension, image.offset, image.size),
             ("cls", label.offset, len(label.known or b"")),

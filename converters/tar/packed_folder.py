@@ -1,4 +1,4 @@
-"""What a folder of shards holds: its manifest, its catalog, and the shards that these name."""
+"""What is in a folder of shards: manifest, catalog, the shards they name, and anything else."""
 
 import os
 import re
@@ -34,13 +34,13 @@ LEFTOVER = re.compile(
 
 
 class Part(NamedTuple):
-    """A shard of which it is known what it should hold.
+    """A shard that should be there.
 
     Attributes:
         name: Its file.
         first: Id of its first sample.
         samples: Number of its samples.
-        shard: What the manifest says; None where the manifest is not readable.
+        shard: Its entry in the manifest; None if the manifest cannot be read.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Part(NamedTuple):
 
 
 def is_dataset(folder: Path) -> bool:
-    """Whether a folder holds anything that only a data set of ours does."""
+    """Whether a folder holds anything that only our data sets do."""
     try:
         names = os.listdir(folder)
     except OSError:
@@ -61,7 +61,7 @@ def is_dataset(folder: Path) -> bool:
 
 
 def has_manifest(folder: Path) -> bool:
-    """Whether a folder holds a manifest of ours, or what is left of one."""
+    """Whether a folder holds a manifest of ours, damaged or not."""
     try:
         return manifest.FORMAT.encode() in read_regular(folder / FILE_NAME)
     except OSError:
@@ -69,7 +69,7 @@ def has_manifest(folder: Path) -> bool:
 
 
 def has_catalog(folder: Path) -> bool:
-    """Whether a folder holds a catalog of ours, or what is left of one."""
+    """Whether a folder holds a catalog of ours, damaged or not."""
     try:
         with open_regular(folder / CATALOG_NAME) as fd:
             return os.pread(fd, len(MAGIC), 0) == MAGIC
@@ -78,27 +78,27 @@ def has_catalog(folder: Path) -> bool:
 
 
 def refuse_foreign(folder: Path, names: set[str]) -> None:
-    """Refuse to pack into a folder with anything in it that no pack of ours wrote.
+    """Refuse to pack into a folder that holds anything but our own files.
 
     Args:
         folder: The folder.
-        names: What it holds, but for a lock.
+        names: What it holds, except a lock.
 
     Raises:
-        DestinationError: There is such a thing.
+        DestinationError: It does.
     """
     for name in sorted(names):
         if not _OURS.fullmatch(name):
             raise DestinationError(
-                f"{folder}: holds {name!r}, which is no part of a data set; choose another folder, "
-                "or empty this one"
+                f"{folder}: holds {name!r}, which is not part of a data set; choose another "
+                "folder, or empty this one"
             )
     if FILE_NAME in names and not has_manifest(folder):
         raise DestinationError(
             f"{folder / FILE_NAME}: not a manifest of fastdata; choose another folder, or remove "
             "this file"
         )
-    # A pack writes nothing before its journal, which is removed after the manifest has come.
+    # A pack writes its journal first, and removes it only once there is a manifest.
     unknown = {name for name in names if not name.endswith(TMP_SUFFIX)}
     if unknown and not {FILE_NAME, MARK_NAME} & unknown:
         raise DestinationError(
@@ -111,7 +111,7 @@ def open_manifest(folder: Path) -> tuple[Manifest | None, list[Problem]]:
     """The manifest, or what is wrong with it."""
     if not os.path.lexists(folder / FILE_NAME):
         if os.path.lexists(folder / MARK_NAME):
-            text = "the pack was begun and not ended: run the same fastdata pack again"
+            text = "the pack is unfinished: run the same fastdata pack again to resume"
             return None, [Problem("unfinished", MARK_NAME, None, text)]
         return None, [Problem("missing", FILE_NAME, None, "the file is missing")]
     try:

@@ -1,6 +1,6 @@
-"""Reads the headers of a tar file, strictly: what is not plain is an error, never a guess.
+"""Reads the headers of a tar file strictly: anything unusual is an error, never a guess.
 
-Nothing is extracted and no name is used as a path. Time and memory are bounded by the file's size.
+Nothing is extracted, and no name is used as a path. The file's size bounds time and memory.
 """
 
 import os
@@ -47,7 +47,7 @@ class Member(NamedTuple):
 
 
 class _Pending(NamedTuple):
-    """What an extended header says of the member behind it."""
+    """What an extended header says of the next member."""
 
     start: int
     name: bytes | None = None
@@ -57,7 +57,7 @@ class _Pending(NamedTuple):
 def read_members(fd: int, where: str) -> Iterator[Member]:
     """Yield the regular files of a tar in order: USTAR, PAX, and GNU's long names.
 
-    Directories are passed over.
+    Directories are skipped.
 
     Args:
         fd: Open file; its position is neither used nor moved.
@@ -65,7 +65,7 @@ def read_members(fd: int, where: str) -> Iterator[Member]:
 
     Raises:
         ShardError: The file is no tar, compressed, damaged, truncated, without its two end blocks
-            or with anything but zeros behind them, or holds links, devices or sparse files.
+            or with anything but zeros after them, or holds links, devices or sparse files.
         OSError: It cannot be read.
     """
     return _Parser(fd, where).members()
@@ -83,9 +83,9 @@ class _Parser:
         pending: _Pending | None = None
         while True:
             block = self._block(at)
-            if block == _ZEROS:
+            if block == _ZEROS:  # the first of the two that end the archive
                 if pending is not None:
-                    raise self._error(at, "an extended header without a member behind it")
+                    raise self._error(at, "an extended header without a member after it")
                 self._end(at)
                 return
             kind, name, size = self._header(block, at)
@@ -97,7 +97,7 @@ class _Parser:
                     name = name if pending.name is None else pending.name
                     size = size if pending.size is None else pending.size
                 if kind == b"5":
-                    size = 0
+                    size = 0  # some writers state one, but a directory has no content
                 elif kind in b"0\0":
                     if not name or name.endswith(b"/") or b"\0" in name:
                         raise self._error(at, f"a file cannot be called {name[:80]!r}")
@@ -124,6 +124,7 @@ class _Parser:
                 raise self._error(at, "unexpected long name")
             return pending._replace(name=data.rstrip(b"\0"))
         records = self._pax(data, at)
+        # A name or size from a global header would hold for all members, which no writer means.
         sparse = any(key.startswith(b"GNU.sparse") for key in records)
         if sparse or (kind == b"g" and (b"path" in records or b"size" in records)):
             raise self._error(at, "unsupported member: sparse, or named by a global header")
@@ -136,7 +137,7 @@ class _Parser:
         if stated is None:
             return pending._replace(name=name)
         if not stated.isdigit() or len(stated) > _MOST_DIGITS:
-            raise self._error(at, f"a size cannot be {stated[:40]!r}")
+            raise self._error(at, f"a size must be a number, found {stated[:40]!r}")
         return pending._replace(name=name, size=int(stated))
 
     def _pax(self, data: bytes, at: int) -> dict[bytes, bytes]:
@@ -161,6 +162,7 @@ class _Parser:
         if magic not in (b"ustar\00000", b"ustar  \0"):
             raise self._error(at, f"not a header of USTAR or GNU: {magic!r}")
         name = block[:100].partition(b"\0")[0]
+        # GNU's headers keep times where USTAR's have the prefix.
         prefix = block[345:500].partition(b"\0")[0] if magic.endswith(b"00") else b""
         if prefix:
             name = prefix + b"/" + name
@@ -174,21 +176,19 @@ class _Parser:
             return number
         digits = field.strip(b" \0")
         if not _is_octal(digits):
-            raise self._error(at, f"a size cannot be {field!r}")
+            raise self._error(at, f"a size must be a number, found {field!r}")
         return int(digits, 8)
 
     def _fits(self, at: int, size: int) -> None:
         if at + size + -size % BLOCK > self._size:
-            raise self._error(
-                at, f"truncated: {size} bytes should follow, {self._size - at} are left"
-            )
+            raise self._error(at, f"truncated: {size} bytes must follow, found {self._size - at}")
 
     def _end(self, at: int) -> None:
         if self._block(at + BLOCK) != _ZEROS:
-            raise self._error(at, "one block of zeros alone; two end an archive")
+            raise self._error(at, "one block of zeros; an archive ends with two")
         for start in range(at + 2 * BLOCK, self._size, _CHUNK):
             if self._read(start, min(_CHUNK, self._size - start)).strip(b"\0"):
-                raise self._error(at, "bytes behind the end of the archive")
+                raise self._error(at, "bytes after the end of the archive")
 
     def _block(self, at: int) -> bytes:
         if at + BLOCK > self._size:
@@ -198,7 +198,7 @@ class _Parser:
     def _read(self, at: int, size: int) -> bytes:
         data = os.pread(self._fd, size, at)
         if len(data) != size:
-            raise self._error(at, "the file became shorter while it was read")
+            raise self._error(at, "the file was truncated while it was read")
         return data
 
     def _error(self, at: int, text: str) -> ShardError:

@@ -1,6 +1,6 @@
 """A folder of tar shards as a destination: members, shards, and what a pack may remove.
 
-Shards are WebDataset's, with the index that DALI's reader takes beside each. The same samples give
+Shards are WebDataset's; beside each lies the index that DALI's reader takes. The same samples give
 the same bytes on every machine.
 """
 
@@ -51,7 +51,7 @@ _NAME = 100  # bytes of the fields of a USTAR header
 _PREFIX = 155
 _SPACE = re.compile(rb"[\t\n\v\f\r ]")
 
-# Hashing and writing release the GIL and wait for it again behind the readers, so do it seldom.
+# Hashing and writing release the GIL and queue for it again after the readers, so do it seldom.
 _CHUNK = 1 << 20
 
 
@@ -116,24 +116,13 @@ def _pax_record(keyword: bytes, value: bytes) -> bytes:
 
 
 def _block(name: bytes, prefix: bytes, size: int, kind: bytes) -> bytes:
-    fields = (
-        name.ljust(_NAME, b"\0"),
-        b"0000644\0",  # mode
-        b"0000000\0",  # user
-        b"0000000\0",  # group
-        b"%011o\0" % size,
-        b"00000000000\0",  # time
-        b"        ",  # checksum, blank while it is summed
-        kind,
-        bytes(_NAME),  # name of a link's target
-        b"ustar\00000",
-        bytes(64),  # names of user and group
-        bytes(16),  # device numbers
-        prefix.ljust(_PREFIX, b"\0"),
-        bytes(12),
-    )
-    block = b"".join(fields)
-    return block[:148] + b"%06o\0 " % sum(block) + block[156:]
+    owner = b"0000644\0" + 2 * b"0000000\0"  # mode, user, group
+    size_and_time = b"%011o\0" % size + b"00000000000\0"
+    link, owner_names_and_devices = bytes(_NAME), bytes(64 + 16)
+    start = name.ljust(_NAME, b"\0") + owner + size_and_time
+    end = kind + link + b"ustar\00000" + owner_names_and_devices + prefix.ljust(_PREFIX + 12, b"\0")
+    # The checksum counts itself as eight blanks.
+    return start + b"%06o\0 " % (sum(start) + sum(end) + 8 * 0x20) + end
 
 
 class _Members:
@@ -184,7 +173,7 @@ class _Shard:
         return {extension.decode("ascii"): offset for extension, offset, *_ in line}
 
     def flush(self, end: bytes = b"") -> None:
-        """Hand over what has gathered, and these bytes after it."""
+        """Hand over what was collected, and these bytes after it."""
         self._pieces.append(end)
         self.bytes += len(end)
         self._sink.put(partial(self._write, self._pieces), self.bytes - self._flushed)
@@ -192,11 +181,11 @@ class _Shard:
         self._flushed = self.bytes
 
     def publish(self, journal: Journal, note: bytes) -> Shard:
-        """Put archive and index on the disk, then into the journal, then under their names."""
+        """Sync the archive, record it in the journal, then give it its name."""
         os.fsync(self._fd)
         self._close()
         index = index_file(self._lines)
-        # The index goes first: where the shard is, all of it is.
+        # The index comes first, so that a shard under its name is complete.
         write_atomically(self._path.with_name(index_name(self._path.name)), index)
         shard = Shard(
             bytes=self.bytes,
@@ -210,7 +199,7 @@ class _Shard:
         return shard
 
     def remove(self) -> None:
-        """Close and remove the temporary file, whatever state it is in."""
+        """Close and remove the temporary file, in whatever state it is."""
         with suppress(OSError):
             self._close()
         self._tmp.unlink(missing_ok=True)
@@ -347,8 +336,8 @@ class TarDestination:
 
     def prepare(self, mark: str, *, overwrite: bool) -> list[Noted]:
         """Mark the folder as unfinished, then clear it."""
-        # The mark comes first and the old manifest goes before any shard, so that a folder that
-        # is half overwritten is neither taken for whole nor for somebody else's.
+        # The mark is written first and the old manifest removed before any shard: a folder that is
+        # half overwritten must look neither complete nor like somebody else's.
         if overwrite or self.journal.mark() is None:
             self.journal.begin(mark)
         (self.path / FILE_NAME).unlink(missing_ok=True)
@@ -367,7 +356,7 @@ class TarDestination:
 
     def give_up(self) -> None:
         """Remove everything, unless finished shards are worth keeping."""
-        if (self.path / FILE_NAME).exists():  # an old data set, of which nothing is gone yet
+        if (self.path / FILE_NAME).exists():  # an old data set, still complete
             self.journal.remove()
         elif not self.journal.read():
             self._remove(self._names() - {LOCK_NAME})
@@ -389,7 +378,7 @@ class TarDestination:
         return set(os.listdir(self.path))
 
     def _remove(self, names: set[str]) -> None:
-        # The journal goes last: what is there without it is not known to be ours.
+        # The journal goes last, as without it nothing says that the rest is ours.
         for name in sorted(names, key=lambda name: name == MARK_NAME):
             (self.path / name).unlink()
 

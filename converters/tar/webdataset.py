@@ -1,4 +1,4 @@
-"""Samples in a tar by WebDataset's rule: members that follow each other and share a key."""
+"""Samples of a tar by WebDataset's rule: consecutive members that share a key."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from fastdata.converters.tar.parse import Member, read_members
 from fastdata.errors import DecodeError, ShardError
 from fastdata.images.probe import probe, sniff
 
-CLASSES = 1_000_000  # labels lie below; more of them are no classes
+CLASSES = 1_000_000  # labels are below; no data set has more classes
 
 _NAME = re.compile(rb"((?:.*/|)[^.]+)[.]([^/]*)", re.DOTALL)
 _META = re.compile(rb"__[^/]*__($|/)")
@@ -22,21 +22,22 @@ class Group(NamedTuple):
     """The members of a sample.
 
     Attributes:
-        key: What their names share.
-        members: Extension, lower case, and member, in the order of the tar.
+        key: The part of their names that they share.
+        members: Each member by its extension in lower case, in the order of the tar.
     """
 
     key: bytes
     members: dict[str, Member]
 
     def image(self, fd: int) -> str | None:
-        """Extension of the member that is the image: the first that is one by its content."""
+        """Extension of the image: the first member that is one by its content."""
         found = [
             extension
             for extension, member in self.members.items()
             if sniff(os.pread(fd, min(_HEAD, member.size), member.offset))
         ]
-        if len(found) > 1:  # a text that begins with "BM" is no BMP
+        # Two bytes are not much to go by: a text may begin with "BM", too.
+        if len(found) > 1:
             return next((name for name in found if self._is_image(fd, name)), found[0])
         return found[0] if found else None
 
@@ -49,7 +50,7 @@ class Group(NamedTuple):
         return True
 
     def label(self, fd: int) -> int | None:
-        """What ``.cls`` holds; None where there is none, or it is no number of a class."""
+        """The number in ``.cls``; None if there is no such member, or it holds no class number."""
         member = self.members.get("cls")
         if member is None or member.size > _HEAD:
             return None
@@ -58,14 +59,14 @@ class Group(NamedTuple):
 
 
 def read_groups(fd: int, where: str) -> Iterator[Group]:
-    """Yield the samples of a tar; nothing but headers is read.
+    """Yield the samples of a tar; only headers are read.
 
-    Members that webdataset passes over are passed over: names without an extension, hidden ones,
-    and metadata under ``__NAME__``.
+    Members that webdataset ignores are ignored: names without an extension, hidden ones, and
+    metadata under ``__NAME__``.
 
     Raises:
         ShardError: As :func:`read_members`; or a sample has two members of one extension, or its
-            members do not follow each other; or one of them is over 4 GiB.
+            members are not consecutive; or one of them is over 4 GiB.
     """
     seen: set[bytes] = set()
     group: Group | None = None
@@ -81,8 +82,9 @@ def read_groups(fd: int, where: str) -> Iterator[Group]:
                 raise _error(where, member, "the sample has two members of this extension")
             group.members[extension] = member
             continue
+        # webdataset would make two samples of one key, of which catalogs know only one.
         if key in seen:
-            raise _error(where, member, "the members of this sample do not follow each other")
+            raise _error(where, member, "the members of this sample are not consecutive")
         seen.add(key)
         if group is not None:
             yield group

@@ -173,17 +173,19 @@ void resize(const ResizePlan &plan, const uint8_t *window, ptrdiff_t stride, uin
     const bool copies = across.identity() && down.identity();
     const int width = source.width() * kChannels;
     FilterTaps &vertical = scratch.vertical, &horizontal = scratch.horizontal;
+    int shift = 0;
+    int32_t half = 0;
     if (!copies && !across.empty() && !down.empty()) {
         make_filter(down, source.y0, kMaxVerticalBits, false, scratch.sums, vertical);
         make_filter(across, source.x0, kMaxHorizontalBits, plan.flip, scratch.sums, horizontal);
         if (scratch.kernels->spread_weights) scratch.kernels->spread_weights(horizontal);
         scratch.rows.resize(vertical.taps);
         scratch.row.resize(width + horizontal.taps * kChannels + kRowSlack);
+        // Both passes round to nearest. The second one's half is added in the first, too: the
+        // horizontal pass carries it through, since its weights sum to 1.
+        shift = vertical.precision - kRowBits;
+        half = (1 << (shift - 1)) + (1 << (kRowBits - 1 + shift));
     }
-    // Both passes round to nearest. The second one's half is added here, too: the horizontal pass
-    // carries it through, since its weights sum to 1.
-    const int shift = vertical.precision - kRowBits;
-    const int32_t half = (1 << (shift - 1)) + (1 << (kRowBits - 1 + shift));
 
     const int left = plan.flip ? static_cast<int>(across.out) - across.end() : across.begin();
     const int inside = across.end() - across.begin();

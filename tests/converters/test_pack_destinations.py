@@ -48,7 +48,7 @@ def test_another_pack_needs_overwrite(source: Path, tmp_path: Path, name: str) -
     """Other options or a changed source are an error that names the way out."""
     pack(source, tmp_path / name, shard_size=2000)
     before = content(tmp_path / name)
-    with pytest.raises(DestinationError, match=r"was packed with .*--overwrite"):
+    with pytest.raises(DestinationError, match=r"was packed with other options: .*--overwrite"):
         pack(source, tmp_path / name, seed=1)
     (source / "ant/new.jpg").write_bytes(picture(9))
     with pytest.raises(DestinationError, match=r"source has changed; use --overwrite"):
@@ -135,7 +135,7 @@ def test_the_destination_lies_outside_of_the_source(source: Path, tmp_path: Path
     """Else the next pack would take it for a class; links do not hide it."""
     (tmp_path / "link").symlink_to(source)
     for place in (source, source / "out", source / "out.lmdb", tmp_path / "link/ant/out"):
-        with pytest.raises(DestinationError, match="within the source"):
+        with pytest.raises(DestinationError, match="inside the source"):
             pack(source, place)
 
 
@@ -162,7 +162,7 @@ def test_a_link_in_place_of_a_file_is_neither_followed_nor_replaced(
 
     pack(source, tmp_path / "disk.lmdb")
     assert pack(source, tmp_path / "link.lmdb").already_complete
-    with pytest.raises(DestinationError, match="give the path that it leads to"):
+    with pytest.raises(DestinationError, match="give its target"):
         pack(source, tmp_path / "link.lmdb", overwrite=True)
 
 

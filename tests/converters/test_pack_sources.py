@@ -17,7 +17,7 @@ from PIL import Image
 import fastdata as fd
 from fastdata.converters.images.coding import Coding
 from fastdata.converters.pack import pack
-from fastdata.converters.sources.listing import Skipped
+from fastdata.converters.skipped import Skipped
 from fastdata.converters.sources.open import scan
 from fastdata.converters.stages import read_all
 from fastdata.errors import SourceError

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 
 from fastdata.converters.journal import Tally, encode_report
-from fastdata.converters.sources.listing import Skipped
+from fastdata.converters.skipped import Skipped
 from fastdata.dataset.catalog import builder, reader
 from fastdata.dataset.catalog.builder import CatalogRow
 

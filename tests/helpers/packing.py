@@ -11,7 +11,8 @@ from PIL import Image
 
 from fastdata.converters import stages
 from fastdata.converters.images.coding import Coding
-from fastdata.converters.sources.listing import Listing, Skipped
+from fastdata.converters.skipped import Skipped
+from fastdata.converters.sources.listing import Listing
 from fastdata.converters.stages import Loaded
 from fastdata.dataset import manifest
 from fastdata.dataset.lmdb.file import open_file, read_manifest

@@ -241,7 +241,7 @@ CLASHES: dict[str, Callable[[Path], Foreign]] = {
     r"classes 'a/b' and 'a%2Fb' would": lambda path: Foreign(
         path, [("a", "a.jpg", 0)], ("a/b", "a%2Fb")
     ),
-    r"'d/d/.*more than 3072 bytes": lambda path: Foreign(path, [("d/" * 3000 + "a", "a.jpg", -1)]),
+    r"'d/d/.*over 3072 bytes": lambda path: Foreign(path, [("d/" * 3000 + "a", "a.jpg", -1)]),
 }
 
 

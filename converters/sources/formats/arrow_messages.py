@@ -1,8 +1,8 @@
-"""Looks through the messages of an Arrow stream before the library takes memory for them.
+"""Checks the messages of an Arrow stream before the library allocates memory for them.
 
 A message is a mark, the size of its metadata, the metadata (a flatbuffer), and a body. The library
-believes what metadata state of the body and of what it decompresses to; here that is compared with
-the file. (Apache Arrow, format/Message.fbs and docs/format/Columnar.rst.)
+trusts the metadata for the sizes of the body and of what it decompresses to; here they are compared
+with the file. (Apache Arrow, format/Message.fbs and docs/format/Columnar.rst.)
 """
 
 import os
@@ -21,7 +21,7 @@ _DICTIONARY, _RECORDS = 2, 3  # kinds of messages
 
 
 def check_messages(path: Path, start: int) -> None:
-    """Check that every body lies within the file, and what is compressed in it.
+    """Check that every body lies within the file, and what it decompresses to.
 
     Args:
         path: The file.
@@ -29,7 +29,7 @@ def check_messages(path: Path, start: int) -> None:
 
     Raises:
         ShardError: It is truncated or damaged.
-        SourceError: What is compressed takes far more room than it has in the file.
+        SourceError: It decompresses to far more than it has in the file.
     """
     with open_regular(path) as fd:
         try:
@@ -79,7 +79,7 @@ def _error(path: Path, text: str) -> ShardError:
 
 
 class _Table:
-    """A table of a flatbuffer; what leads out of it is a struct.error."""
+    """A table of a flatbuffer; an offset that leads out of it is a struct.error."""
 
     def __init__(self, data: bytes, at: int) -> None:
         self._data = data
@@ -93,12 +93,12 @@ class _Table:
         return cls(data, at)
 
     def number(self, field: int, kind: str) -> int:
-        """A number; 0 where there is none."""
+        """A number; 0 if the field is absent."""
         at = self._place(field)
         return self._read(kind, at) if at else 0
 
     def table(self, field: int) -> "_Table | None":
-        """A table within this one."""
+        """A table within this one, if there is one."""
         at = self._place(field)
         return _Table(self._data, at + self._read("<I", at)) if at else None
 

@@ -1,14 +1,14 @@
-"""What a source may take at once, checked by what its metadata states before any of it is read."""
+"""Limits on what a file may take in memory, checked by its metadata before anything is read."""
 
 from pathlib import Path
 
 from fastdata.errors import SourceError
 
 MOST_ROWS = 32  # read at once
-_BLOCK = 64 << 20  # bytes that are read at once, unless a single row has more
-_MOST = 1 << 30  # bytes of a row, or of what must be decompressed as a whole
-_MOST_RATIO = 8  # at which more may be decompressed: images hardly compress
-_SPARSE = 2048  # the most that common compressors make of a byte, and twice that
+_BLOCK = 64 << 20  # bytes read at once, unless a single row has more
+_MOST = 1 << 30  # bytes of a row, or of a block that is decompressed as a whole
+_MOST_RATIO = 8  # of a larger block to its compressed size: images hardly compress
+_SPARSE = 2048  # twice the best ratio of common compressors
 
 
 def check_rows(path: Path, rows: int, row_bytes: int = 0) -> None:
@@ -17,7 +17,7 @@ def check_rows(path: Path, rows: int, row_bytes: int = 0) -> None:
     Args:
         path: The file.
         rows: How many it states.
-        row_bytes: Bytes of each, where all have the same.
+        row_bytes: Bytes of each, if all have the same size.
 
     Raises:
         SourceError: There are more rows than bytes, or more bytes than any compression explains.
@@ -36,7 +36,7 @@ def rows_at_once(path: Path, row_bytes: int, chunk_bytes: int = 0) -> int:
     Args:
         path: The file.
         row_bytes: Bytes of a row, in memory.
-        chunk_bytes: Bytes of what is decompressed as a whole.
+        chunk_bytes: Bytes that are decompressed as a whole.
 
     Raises:
         SourceError: A row or a chunk is too large.
@@ -58,7 +58,7 @@ def check_compressed(path: Path, stored: int, stated: int) -> None:
         stated: Bytes that it will take in memory.
 
     Raises:
-        SourceError: So it is.
+        SourceError: It is over 1 GiB and over 8 times the compressed size.
     """
     if stated > max(_MOST, _MOST_RATIO * stored):
         raise SourceError(

@@ -1,4 +1,4 @@
-"""HDF5 files with a data set of images and one of labels."""
+"""HDF5 files with one data set of images and one of labels."""
 
 import math
 from collections.abc import Iterator
@@ -21,11 +21,11 @@ MAGIC = b"\x89HDF\r\n\x1a\n"
 def list_hdf5(
     root: str, inputs: tuple[str, ...], paths: list[Path], wanted: Wanted, folder: Path
 ) -> RecordListing:
-    """List the samples of HDF5 files: one of each data set's first axis.
+    """List the samples of HDF5 files: the entries of the first axis of their data sets.
 
     Images are encoded bytes (variable-length uint8 or opaque values) or pixels, uint8 of
     (N, H, W, 3), (N, H, W, 1) or (N, H, W). Data sets in groups are called by their paths, as
-    ``train/images``. All files have those of the first one.
+    ``train/images``. All files must have the data sets of the first one.
 
     Raises:
         MissingExtraError: The package ``h5py`` is not installed.
@@ -82,7 +82,7 @@ def _rows(path: Path, columns: Columns) -> Iterator[Row]:
 
 
 def _data_sets(path: Path, file: Any) -> dict[str, Any]:
-    """All data sets with a first axis, by their paths; those of a group alone by their names.
+    """All data sets with a first axis, by their paths.
 
     Raises:
         SourceError: One lies in another file: a download could name any file of this machine.

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from fastdata.converters.sources.builder import Builder, Wanted
+from fastdata.converters.sources.formats.table import missing_extra
 from fastdata.converters.sources.listing import CHANGED, Unreadable, read_failure
 from fastdata.converters.sources.records import Extent, RecordListing
-from fastdata.errors import MissingExtraError, OptionError, ShardError, SourceError
+from fastdata.errors import OptionError, ShardError, SourceError
 from fastdata.images.probe import sniff
 
 DATA_NAME = "data.mdb"
@@ -20,14 +21,8 @@ def list_lmdb(
 ) -> RecordListing:
     """List the entries of an LMDB environment in the order of their keys.
 
-    Where the keys of all images are paths, as ``dog/1.jpg``, their first part is the class. Entries
-    that do not begin as an image are left out.
-
-    Args:
-        root: The environment, for errors.
-        inputs: See :class:`RecordListing`.
-        paths: The file, or the folder with ``data.mdb``, alone.
-        wanted: Classes; an entry has no columns and no fields.
+    If the keys of all images are paths, such as ``dog/1.jpg``, their first part is the class.
+    Entries that are no image by their first bytes are skipped.
 
     Raises:
         MissingExtraError: The package ``lmdb`` is not installed.
@@ -39,8 +34,7 @@ def list_lmdb(
         raise OptionError(f"{root}: an LMDB with one image a key has neither columns nor fields")
     (path,) = paths
     store = _Environment(path)
-    keys = [key for key, _, is_image in store.entries() if is_image]
-    in_folders = all(b"/" in key.strip(b"/") for key in keys)
+    in_folders = all(b"/" in key.strip(b"/") for key, _, image in store.entries() if image)
     builder = Builder(root, inputs, store)
     for key, size, is_image in store.entries():
         if not is_image:
@@ -64,10 +58,7 @@ class _Environment:
         try:
             import lmdb
         except ImportError:
-            raise MissingExtraError(
-                f"{path}: an LMDB of another tool is read by the package lmdb; "
-                "pip install 'fastdata[sources]'"
-            ) from None
+            raise missing_extra(str(path), "an LMDB of another tool", "lmdb") from None
         self.keys: list[bytes] = []
         self._path = path
         self._error: type[Exception] = lmdb.Error
@@ -109,6 +100,6 @@ class _Environment:
         return bytes(data)
 
     def head(self, key: bytes) -> bytes:
-        """The whole value, for the name that it is to have."""
+        """The whole value, which tells the extension of its name."""
         with self._env.begin() as transaction:
             return bytes(transaction.get(key) or b"")

@@ -1,4 +1,4 @@
-"""A packed data set as a source: packed again, from tars to LMDB, back, or coded otherwise."""
+"""A packed data set as a source: tars repacked as LMDB, or the reverse, or with other options."""
 
 import os
 from pathlib import Path
@@ -23,17 +23,11 @@ def list_packed(
 ) -> RecordListing:
     """List the samples of a packed data set, with their keys, names, labels, classes and fields.
 
-    Images are checked against their CRC32C as they are read.
-
-    Args:
-        root: The data set, for errors.
-        inputs: See :class:`RecordListing`.
-        paths: The folder of shards, or the LMDB file, alone.
-        wanted: What of it; columns mean nothing here.
+    Each image is checked against its CRC32C when it is read.
 
     Raises:
         CorruptError: It is damaged.
-        NotADatasetError: It was never one.
+        NotADatasetError: It never was one.
         SourceError: It lacks a field that is wanted.
     """
     (path,) = paths

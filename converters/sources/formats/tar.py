@@ -1,4 +1,4 @@
-"""Tars in the layout of WebDataset, of any tool."""
+"""Tars in the layout of WebDataset, whatever tool wrote them."""
 
 import os
 from pathlib import Path
@@ -16,11 +16,11 @@ _MOST_LABEL = 1024  # bytes of a class's name
 def list_tars(
     root: str, inputs: tuple[str, ...], paths: list[Path], wanted: Wanted
 ) -> RecordListing:
-    """List the samples of tars: only headers and labels are read.
+    """List the samples of tars; only headers and labels are read.
 
-    The image is the member called ``columns["image"]``, or the first one that begins as an image;
-    the label is what ``.cls``, or ``columns["label"]``, holds, a number or a name; all other
-    members are fields, or those that ``fields`` names.
+    The image is the member with the extension ``columns["image"]``, or the first one that is an
+    image by its first bytes. The label is the number or name in ``.cls``, or ``columns["label"]``.
+    All other members are fields, or those that ``fields`` names.
 
     Raises:
         ShardError: As :func:`fastdata.converters.tar.webdataset.read_groups`.
@@ -50,7 +50,7 @@ def _add(builder: Builder, fd: int, group: Group, file: int, wanted: Wanted) -> 
         if extension not in (image, label) and (not wanted.fields or extension in wanted.fields)
     }
     member = group.members[image]
-    # The key goes into the name as it is: keys of ours that are made of it are the same again.
+    # With the key as its stem, a tar of ours gets the same keys again.
     name = group.key + b"." + os.fsencode(image.rpartition(".")[2])
     extent = Extent(member.offset, member.size, file=file)
     builder.add(name, extent, _label(fd, group, label), further)

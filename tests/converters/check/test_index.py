@@ -146,7 +146,7 @@ def test_what_is_left_out_is_listed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("members", "message"),
     [
-        ({"a.jpg": b"", "A/b.jpg": b"", "a.txt": b""}, "do not follow each other"),
+        ({"a.jpg": b"", "A/b.jpg": b"", "a.txt": b""}, "are not consecutive"),
         ({"a.jpg": b"", "a.JPG": b""}, "two members of this extension"),
     ],
 )
@@ -181,7 +181,7 @@ def test_refuses(source: Path, tmp_path: Path) -> None:
     assert content(tmp_path / "out") == before
     with pytest.raises(OptionError, match="holds its index"):
         index(tmp_path / "one.lmdb")
-    with pytest.raises(NotADatasetError, match="no folder with tars"):
+    with pytest.raises(NotADatasetError, match="not a folder with tars"):
         index(source)
     shutil.copytree(tmp_path / "out", tmp_path / "begun")
     (tmp_path / "begun/.pack.journal").write_text("{}")

@@ -80,7 +80,7 @@ def test_a_list_is_taken_instead_of_the_folder(source: Path, tmp_path: Path) -> 
     assert found.classes == ("x", "y")
     assert found.name(0) == b"b/1.jpg"
     assert found.skipped == (("a/1.jpg", "duplicate under another label: b/1.jpg"),)
-    with pytest.raises(OptionError, match="cannot be joined"):
+    with pytest.raises(OptionError, match="must be columns of it"):
         list_source(source, Selection(manifest=tmp_path / "list.csv", fields=("txt",)))
     shutil.rmtree(source)
     with pytest.raises(SourceError, match="not a folder"):

@@ -15,8 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from packing import picture
 
 from fastdata.converters.images.coding import Coding
+from fastdata.converters.skipped import Skipped
 from fastdata.converters.sources.file_list import list_from, read_classes
-from fastdata.converters.sources.listing import Listing, Skipped
+from fastdata.converters.sources.listing import Listing
 from fastdata.converters.sources.open import scan
 from fastdata.converters.stages import Loaded, load
 from fastdata.errors import SourceError
@@ -142,7 +143,7 @@ def test_labels_are_names_or_numbers(
     ("text", "message"),
     [
         ("label\n1\n", r"no column 'path' among \['label'\]"),
-        ("path,path\na/1.jpg,x\n", "column 'path' comes twice"),
+        ("path,path\na/1.jpg,x\n", "column 'path' is repeated"),
         ("path,txt\na/1.jpg\n", "line 2: 1 values for 2 columns"),
         ("path\na/1.jpg\n\n../x.jpg\n", r"line 4: path '../x.jpg' must be relative to .*images"),
         ("path\n/etc/passwd\n", "line 2: path '/etc/passwd' must be relative"),
@@ -152,7 +153,7 @@ def test_labels_are_names_or_numbers(
         ("path,Text\na/1.jpg,x\n", "line 2: field 'Text': names of fields are of a-z, 0-9 and _"),
         ("path,cls\na/1.jpg,x\n", "line 2: field 'cls'"),
         ("path,__key__\na/1.jpg,x\n", "line 2: field '__key__'"),
-        ("path\na/1.jpg\nb/2.jpg\na/./1.jpg\n", "line 4: the file of line 2 again"),
+        ("path\na/1.jpg\nb/2.jpg\na/./1.jpg\n", "line 4: the same file as line 2"),
         ('path\n"a/1.jpg\n', "line 2: unexpected end of data"),
         ("path,txt\na/1.jpg," + "x" * 140_000 + "\n", "line 2: field larger than field limit"),
         ("path\nnone.jpg\n", r"holds no image; left out: 1 no such file \(first: 'none.jpg'\)"),
@@ -304,7 +305,7 @@ def test_fields_are_loaded_with_the_image(root: Path, tmp_path: Path) -> None:
         ("\ufeff\u6d77\n", ("\u6d77",)),
         ("a\n\nb\n", "line 2 is empty"),
         ("", "line 1 is empty"),
-        ("a\nb\na\n", "line 3: 'a' is in line 1 already"),
+        ("a\nb\na\n", "line 3: 'a' is already in line 1"),
     ],
 )
 def test_classes_are_read_line_by_line(

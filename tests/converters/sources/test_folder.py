@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from fastdata.converters.sources.listing import Listing, clashes, count_reasons
+from fastdata.converters.skipped import count_reasons
+from fastdata.converters.sources.listing import Listing, clashes
 from fastdata.converters.sources.open import scan
 from fastdata.errors import OptionError, SourceError
 
@@ -283,7 +284,7 @@ def test_classes_may_be_given_in_any_order(tmp_path: Path) -> None:
     assert listing.labels.tolist() == [2, 3, 1]
     assert all_keys(listing) == all_keys(plain)
     assert listing.fingerprint != plain.fingerprint
-    with pytest.raises(SourceError, match="folder 'ant' is none of the 2 classes"):
+    with pytest.raises(SourceError, match="folder 'ant' is not among the 2 given classes"):
         scan(tmp_path, classes=("bee", "__x__"))
     with pytest.raises(SourceError, match="has no class folders"):
         scan(make(tmp_path / "flat", "1.jpg"), classes=("bee",))

@@ -142,10 +142,10 @@ def test_rows_of_hugging_face_are_mappings(tmp_path: Path) -> None:
     [
         (None, "no image"),
         (b"", "empty file"),
-        (np.zeros((3, 8, 8), np.uint8), "not an image: ndarray of uint8 (3, 8, 8)"),
-        (np.zeros((8, 8, 3)), "not an image: ndarray of float64 (8, 8, 3)"),
+        (np.zeros((3, 8, 8), np.uint8), "found ndarray of uint8 (3, 8, 8)"),
+        (np.zeros((8, 8, 3)), "found ndarray of float64 (8, 8, 3)"),
         ("none/such.jpg", "vanished"),
-        (object(), "not an image: object of object ()"),
+        (object(), "found object of object ()"),
     ],
 )
 def test_what_is_no_image_is_left_out(tmp_path: Path, image: Any, reason: str) -> None:
@@ -154,22 +154,22 @@ def test_what_is_no_image_is_left_out(tmp_path: Path, image: Any, reason: str) -
 
     assert report.samples == 1
     (entry,) = report.skipped
-    assert entry.reason.startswith(reason)
+    assert reason in entry.reason
 
 
 def test_samples_of_two_kinds_are_refused(tmp_path: Path) -> None:
     """Mixed kinds, parts that have no name, and options that mean nothing are errors."""
     for samples, error, rule in (
-        ([(picture(0), 0), {"image": picture(1)}], SourceError, "a mapping follows a pair"),
+        ([(picture(0), 0), {"image": picture(1)}], SourceError, "found a mapping after a pair"),
         ([(picture(0), 0, 0)], SourceError, "a sample of 3 parts: give pairs"),
         ([{"image": picture(0)}, {"x": 1}], SourceError, "a sample without 'image'"),
         ([], SourceError, "samples of list: holds no image"),
     ):
         with pytest.raises(error, match=rule):
             fd.pack(samples, tmp_path / "out")
-    with pytest.raises(OptionError, match="columns and fields are for mappings, not pairs"):
+    with pytest.raises(OptionError, match="columns and fields need mappings, found pairs"):
         fd.pack(pairs(), tmp_path / "out", fields=("boxes",))
-    with pytest.raises(OptionError, match="says something of a path, not of samples"):
+    with pytest.raises(OptionError, match="needs a path as the source, found samples"):
         fd.pack(pairs(), tmp_path / "out", kind="folder")
     assert os.listdir(tmp_path) == []
 
@@ -238,7 +238,7 @@ def test_the_command_line_says_kind_and_columns(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert sorted(s.fields["note"] for s in fd.open(tmp_path / "out")) == [b"7", b"8", b"9"]
     assert wrong.exit_code == 2
-    assert "must be as image=NAME" in wrong.output
+    assert "not of the form image=NAME" in wrong.output
 
 
 def test_a_dry_run_of_samples_writes_nothing(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_shares_may_be_fractions() -> None:
 )
 def test_wrong_splits_are_refused(text: str) -> None:
     """Names that could not be files, shares out of range, and sums other than 1."""
-    with pytest.raises(OptionError, match=r"split must be as|add up to"):
+    with pytest.raises(OptionError, match=r"split must be like|add up to"):
         parse_split(text)
 
 

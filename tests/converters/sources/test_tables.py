@@ -17,8 +17,8 @@ from packing import content, picture
 from source_files import Found, expected, interrupt, mds, packed, pixels_of, tfrecord
 
 from fastdata.converters.pack import pack
+from fastdata.converters.skipped import Skipped
 from fastdata.converters.sources.formats import tfrecord as tfrecord_module
-from fastdata.converters.sources.listing import Skipped
 from fastdata.errors import MissingExtraError, OptionError, ShardError, SourceError
 
 NUMBERS = range(9)
@@ -132,7 +132,7 @@ def test_columns_that_are_missing_are_named(tmp_path: Path, make: Maker) -> None
         pack(source, tmp_path / "out", columns={"image": "pixels"})
     with pytest.raises(SourceError, match=r"no column 'mask' among .*label"):
         pack(source, tmp_path / "out", fields=("mask",))
-    with pytest.raises(OptionError, match="columns may say which one is the image"):
+    with pytest.raises(OptionError, match="columns must name the image"):
         pack(source, tmp_path / "out", columns={"mask": "label"})
 
 
@@ -316,11 +316,11 @@ def test_what_is_no_source_is_named(tmp_path: Path) -> None:
         pack(tmp_path / "a.gz", tmp_path / "out", kind="parquet")
     with pytest.raises(ShardError, match=r"a.gz: record 0 .*compressed by gzip"):
         pack(tmp_path / "a.gz", tmp_path / "out", kind="tfrecord")
-    with pytest.raises(SourceError, match=r"b.jpg: image, not tfrecord; give"):
+    with pytest.raises(SourceError, match=r"b.jpg: must be tfrecord, found image; give"):
         pack(tmp_path / "b.jpg", tmp_path / "out", kind="tfrecord")
     as_parquet(tmp_path / "two")
     tfrecord(tmp_path / "two/x", [{"image": picture(0)}])
-    with pytest.raises(SourceError, match=r"x: tfrecord, not parquet, which .*part0.parquet is"):
+    with pytest.raises(SourceError, match=r"x: must be parquet, as .*0.parquet is, found tfrecord"):
         pack(tmp_path / "two", tmp_path / "out")
 
 

@@ -16,7 +16,7 @@ from fastdata.converters import pack_run
 from fastdata.converters.estimate import estimate_pack
 from fastdata.converters.images.coding import Coding
 from fastdata.converters.pack import pack
-from fastdata.converters.sources.listing import Skipped
+from fastdata.converters.skipped import Skipped
 from fastdata.converters.sources.open import Selection
 from fastdata.converters.stages import read_all
 from fastdata.errors import ManifestError, OptionError, ShardError, SourceError
@@ -240,11 +240,11 @@ def test_what_is_two_things_must_be_said(tmp_path: Path) -> None:
     (source / "zoo").mkdir()
     (source / "zoo/1.jpg").write_bytes(picture(1))
 
-    with pytest.raises(SourceError, match=r"--from webdataset, or --from folder"):
+    with pytest.raises(SourceError, match=r"--from webdataset or --from folder"):
         pack(source, tmp_path / "out")
     assert pack(source, tmp_path / "tars", kind="webdataset").samples == 9
     assert pack(source, tmp_path / "images", kind="folder").samples == 1
-    with pytest.raises(OptionError, match=r"from folder, packed, .*found 'zip'"):
+    with pytest.raises(OptionError, match=r"one of folder, packed, .*found 'zip'"):
         pack(source, tmp_path / "out", kind="zip")
 
 
@@ -263,5 +263,5 @@ def test_the_destination_may_not_lie_within_the_source(tmp_path: Path) -> None:
     """The next pack of a folder of tars would read what this one writes."""
     source = write(tmp_path / "src")
 
-    with pytest.raises(fd.errors.DestinationError, match="lies within the source"):
+    with pytest.raises(fd.errors.DestinationError, match="inside the source"):
         pack(source, source / "out")

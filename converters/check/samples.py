@@ -1,11 +1,11 @@
-"""Reads a tar for the index: its samples, their checksums, what is left out, its digest."""
+"""Reads a tar for ``index``: its samples, their checksums, what is left out, its digest."""
 
 import os
 from pathlib import Path
 from typing import NamedTuple
 
 from fastdata.converters.problems import digest_of, read_range
-from fastdata.converters.sources.listing import Skipped
+from fastdata.converters.skipped import Skipped
 from fastdata.converters.tar.shards import index_file, index_line
 from fastdata.converters.tar.webdataset import Group, read_groups
 from fastdata.dataset.catalog.builder import CatalogRow
@@ -17,14 +17,14 @@ from fastdata.system.untrusted import open_regular
 
 
 class Indexed(NamedTuple):
-    """A tar that was read.
+    """What was found in a tar.
 
     Attributes:
-        shard: What the manifest says of it.
+        shard: Its entry in the manifest.
         lines: Content of its index file.
         rows: Its samples.
         skipped: What was left out.
-        unlabelled: How many samples have a ``.cls`` that is no number.
+        unlabelled: Number of samples whose ``.cls`` is not a number.
     """
 
     shard: Shard
@@ -89,7 +89,7 @@ def read_tar(path: Path, fields: tuple[str, ...]) -> Indexed:
 
 
 def _row(fd: int, group: Group) -> CatalogRow | str:
-    """The sample's row, or why it is left out."""
+    """The sample's row, or the reason for leaving it out."""
     image = group.image(fd)
     if image is None:
         return "no image among its members"
