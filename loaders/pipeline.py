@@ -300,56 +300,58 @@ def build_pipeline(
         OptionError: There is no memory for the batches, or the quarantine cannot be written.
         ThreadError: The system allows no thread, or no further process.
     """
-    o, most = options, plan.largest
+    most = plan.largest
     check_memory(options, most)
-    layout = Layout(o.crop.shape, o.views, o.mask is not None)
-    threads, ahead, keep_going = o.decoding_threads, o.prefetch + 1, o.on_error is not None
+    layout = Layout(options.crop.shape, options.views, options.mask is not None)
+    threads, ahead = options.decoding_threads, options.prefetch + 1
+    replace, quarantine = options.on_error, None
+    if replace is not None:  # before anything starts: it may be refused
+        place = replace.quarantine
+        quarantine = Quarantine(place, rank=plan.rank, world_size=plan.world_size)
     reader = None
-    if o.fields or o.mask is not None:
+    if options.fields or options.mask is not None:
         reader = FieldReader(
             source,
-            o.crop,
-            seed=o.seed,
-            names=o.fields,
-            mask=o.mask,
+            options.crop,
+            seed=options.seed,
+            names=options.fields,
+            mask=options.mask,
             threads=threads,
-            max_pixels=o.max_pixels,
+            max_pixels=options.max_pixels,
         )
     decoder: Decoder = BatchDecoder(
         source,
-        o.crop,
-        seed=o.seed,
+        options.crop,
+        seed=options.seed,
         threads=threads,
         ahead=ahead,
-        keep_going=keep_going,
-        max_pixels=o.max_pixels,
+        keep_going=replace is not None,
+        max_pixels=options.max_pixels,
     )
-    if o.transform is not None:
+    if options.transform is not None:
         decoder = TransformDecoder(
             decoder,
             source,
-            o.transform,
-            room=(ahead, o.views * most, *o.crop.shape, 3),
-            seed=o.seed,
+            options.transform,
+            room=(ahead, options.views * most, *options.crop.shape, 3),
+            seed=options.seed,
             threads=threads,
-            workers=o.workers,
-            keep_going=keep_going,
+            workers=options.workers,
+            keep_going=replace is not None,
         )
     replacer = None
-    if o.on_error is not None:
-        quarantine = Quarantine(o.on_error.quarantine, rank=plan.rank, world_size=plan.world_size)
-        budget = o.on_error.budget
-        replacer = Replacer(source, epochs, decoder, reader, budget, quarantine)
+    if replace is not None and quarantine is not None:
+        replacer = Replacer(source, epochs, decoder, reader, replace.budget, quarantine)
     finish = None
-    if o.statistics is not None:
-        finish = Normalize(o.statistics, dtype=o.dtype, device=o.target)
-    streams = _streams_to(o.target)
+    if options.statistics is not None:
+        finish = Normalize(options.statistics, dtype=options.dtype, device=options.target)
+    streams = _streams_to(options.target)
     transfer = (
         HostTransfer(layout, finish)
         if streams is None
-        else Transfer(streams, layout, most=most, slots=o.prefetch + 1, finish=finish)
+        else Transfer(streams, layout, most=most, slots=options.prefetch + 1, finish=finish)
     )
-    ring = Ring(layout.size(most), spare=o.prefetch + 2, pinned=transfer.pinned)
+    ring = Ring(layout.size(most), spare=options.prefetch + 2, pinned=transfer.pinned)
     return DecodingPipeline(
         layout,
         ring,
@@ -357,7 +359,7 @@ def build_pipeline(
         transfer,
         reader,
         replacer,
-        prefetch=o.prefetch,
+        prefetch=options.prefetch,
         where=str(source.path),
     )
 

@@ -258,20 +258,27 @@ def _contradictions(manifest: Manifest) -> Iterator[str]:
         yield "options must hold numbers, texts, true, false or null"
 
 
-def absent(folder: Path) -> ManifestError | NotADatasetError:
-    """Make the error for a path without a manifest: an unfinished pack, or no data set."""
-    again = "rerun the same fastdata pack command to resume"
-    if not folder.exists():
-        if temporary(folder).exists():
-            return ManifestError(f"{folder}: unfinished pack; {again}")
-        return NotADatasetError(f"{folder}: no such file or folder")
-    if not folder.is_dir():
-        return NotADatasetError(f"{folder}: not a folder of shards")
+def is_unfinished(path: Path) -> bool:
+    """Whether a pack to this path, which has no manifest, was begun but not finished."""
+    if not path.is_dir():
+        return not path.exists() and temporary(path).exists()
     # Shards or a journal without a manifest: the manifest would have come last.
-    names = [entry.name for entry in folder.iterdir()]
-    if MARK_NAME in names or any(map(_SHARD_NAME.fullmatch, names)):
-        return ManifestError(f"{folder}: unfinished pack (no {FILE_NAME}); {again}")
-    return NotADatasetError(f"{folder}: neither {FILE_NAME} nor shards; pack it first")
+    names = [entry.name for entry in path.iterdir()]
+    return MARK_NAME in names or any(map(_SHARD_NAME.fullmatch, names))
+
+
+def absent(path: Path) -> ManifestError | NotADatasetError:
+    """Make the error for a path without a manifest: an unfinished pack, or no data set."""
+    if is_unfinished(path):
+        missing = f" (no {FILE_NAME})" if path.is_dir() else ""
+        return ManifestError(
+            f"{path}: unfinished pack{missing}; rerun the same fastdata pack command to resume"
+        )
+    if not path.exists():
+        return NotADatasetError(f"{path}: no such file or folder")
+    if not path.is_dir():
+        return NotADatasetError(f"{path}: not a folder of shards")
+    return NotADatasetError(f"{path}: neither {FILE_NAME} nor shards; pack it first")
 
 
 def _canonical(content: Mapping[str, object]) -> bytes:

@@ -19,7 +19,7 @@ from fastdata.dataset.catalog.reader import Catalog
 from fastdata.dataset.lmdb.file import open_lmdb
 from fastdata.dataset.lmdb.format import ADVICE, sample_key
 from fastdata.dataset.manifest import Manifest, open_shards
-from fastdata.errors import CatalogError, ManifestError, SampleError, ShardError
+from fastdata.errors import CatalogError, SampleError, ShardError
 from fastdata.loaders.readers.folder import FolderSource
 from fastdata.system.checksum import crc32c
 
@@ -264,12 +264,9 @@ def source_class(path: str | os.PathLike[str]) -> type[AnySource]:
         return LMDBSource
     if (where / manifest.FILE_NAME).exists():
         return TarSource
-    error = manifest.absent(where)
-    if isinstance(error, ManifestError):  # shards, or an LMDB, that were not finished
-        raise error
-    if not where.is_dir():
-        raise error
-    return FolderSource
+    if where.is_dir() and not manifest.is_unfinished(where):
+        return FolderSource
+    raise manifest.absent(where)
 
 
 def open_source(path: str | os.PathLike[str]) -> AnySource:

@@ -290,7 +290,7 @@ def test_the_command_prints_json(folder: Path) -> None:
         ({"amp": "fp8"}, "amp must be one of"),
         ({"device": "cuda:77"}, "cuda:77"),
         ({"batch_size": 0}, "batch_size"),
-        ({"threads": 0}, "threads must be 1 or more"),
+        ({"threads": 0}, "threads must be from 1 to"),
     ],
 )
 def test_bad_arguments(shards: Path, arguments: dict[str, object], error: str) -> None:

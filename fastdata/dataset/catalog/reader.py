@@ -58,7 +58,7 @@ class Catalog:
         self._load = load
         self._where = where
         self._parts: list[CatalogPart | None] = [None] * len(header.parts)
-        self._held = 0  # blocks read since memory was last freed
+        self._held = [0]  # blocks read since memory was last freed; the parts count
         self._most_held = most_held()
 
     @classmethod
@@ -196,10 +196,12 @@ class Catalog:
     def _part(self, number: int) -> CatalogPart:
         part = self._parts[number]
         if part is None:
-            read = self._load(number)
+            read, held = self._load(number), self._held
 
+            # No reference back to the catalog: in a cycle with its parts it would hold its file
+            # open until the garbage collector comes by.
             def counted(start: int, size: int) -> bytes:
-                self._held += 1
+                held[0] += 1
                 return read(start, size)
 
             header = self._header
@@ -211,8 +213,8 @@ class Catalog:
 
     def _bound(self) -> None:
         """Free all blocks if they are too many."""
-        if self._held > self._most_held:
-            self._held = 0
+        if self._held[0] > self._most_held:
+            self._held[0] = 0
             # All at once: to know the least recently used would cost more than to read again.
             for part in self._parts:
                 if part is not None:
