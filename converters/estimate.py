@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from fastdata.converters.images.coding import Coding
 from fastdata.converters.pack import thread_count
-from fastdata.converters.skipped import Skipped, count_reasons
 from fastdata.converters.sources.listing import Listing
 from fastdata.converters.sources.open import AnySource, Selection, list_source
 from fastdata.converters.sources.subset import limited
 from fastdata.converters.stages import Loaded, read_all
 from fastdata.converters.tar.shards import BLOCK
+from fastdata.dataset.manifest import Skipped, count_reasons
 
 _FILES = 200
 

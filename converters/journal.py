@@ -20,9 +20,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
 
-from fastdata.converters.skipped import Skipped
 from fastdata.dataset.catalog.builder import CatalogBuilder
-from fastdata.dataset.manifest import Shard, read_shard
+from fastdata.dataset.manifest import Shard, Skipped, read_shard
 from fastdata.errors import CorruptError, DestinationError
 from fastdata.system.checksum import crc32c
 from fastdata.system.files import fsync_folder, open_own, write_all, write_atomically

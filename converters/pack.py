@@ -11,11 +11,11 @@ from typing import Literal
 
 from fastdata.converters.images.coding import RUN_PIXELS, Coding
 from fastdata.converters.pack_run import Output, PackRun, Progress
-from fastdata.converters.skipped import Skipped
 from fastdata.converters.sources.listing import Listing
 from fastdata.converters.sources.open import AnySource, Selection, StrPath, list_source
 from fastdata.converters.sources.subset import parse_split
 from fastdata.converters.stages import Stage
+from fastdata.dataset.manifest import Skipped
 from fastdata.errors import DestinationError, OptionError, SourceError
 from fastdata.images.limits import MAX_PIXELS
 from fastdata.system import resources

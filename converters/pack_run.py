@@ -14,12 +14,20 @@ from fastdata.converters.destination import Destination, Item, Writer
 from fastdata.converters.images.coding import Coding
 from fastdata.converters.journal import Noted, Tally, encode_report
 from fastdata.converters.lmdb.destination import LmdbDestination
-from fastdata.converters.skipped import Skipped, count_reasons, nothing_left
-from fastdata.converters.sources.listing import PACKED_DAMAGED, Listing
+from fastdata.converters.sources.listing import PACKED_DAMAGED, Listing, nothing_left
 from fastdata.converters.stages import Bottleneck, Loaded, Stage, read_all
 from fastdata.converters.tar.shards import TarDestination
 from fastdata.dataset.catalog.builder import CatalogRow
-from fastdata.dataset.manifest import Manifest, Options, Shard, Stored, digest_text, fingerprint
+from fastdata.dataset.manifest import (
+    Manifest,
+    Options,
+    Shard,
+    Skipped,
+    Stored,
+    count_reasons,
+    digest_text,
+    fingerprint,
+)
 from fastdata.errors import DestinationError, SourceError
 from fastdata.images.probe import EXTENSIONS, FORMATS
 from fastdata.plan import rng

@@ -9,8 +9,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple, TypeVar
 
 from fastdata.converters.images.coding import Coded, Coding
-from fastdata.converters.skipped import Skipped
 from fastdata.converters.sources.listing import Listing, Unreadable
+from fastdata.dataset.manifest import Skipped
 from fastdata.errors import DecodeError, SourceError
 from fastdata.images.probe import EXTENSIONS
 from fastdata.system.checksum import crc32c

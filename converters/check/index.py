@@ -16,7 +16,6 @@ from fastdata.converters.check.samples import read_tar, survey
 from fastdata.converters.check.verify import verify_folder
 from fastdata.converters.journal import encode_report
 from fastdata.converters.problems import Progress
-from fastdata.converters.skipped import Skipped, count_reasons
 from fastdata.converters.tar.packed_folder import has_catalog, has_manifest, is_dataset
 from fastdata.converters.tar.webdataset import CLASSES
 from fastdata.dataset.catalog.builder import CatalogBuilder
@@ -28,7 +27,9 @@ from fastdata.dataset.manifest import (
     REPORT_NAME,
     Manifest,
     Shard,
+    Skipped,
     Stored,
+    count_reasons,
     digest_text,
     fingerprint,
 )

@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fastdata.converters.problems import digest_of, read_range
-from fastdata.converters.skipped import Skipped
 from fastdata.converters.tar.shards import index_file, index_line
 from fastdata.converters.tar.webdataset import Group, read_groups
 from fastdata.dataset.catalog.builder import CatalogRow
-from fastdata.dataset.manifest import Shard, digest_text
+from fastdata.dataset.manifest import Shard, Skipped, digest_text
 from fastdata.errors import DecodeError, ShardError
 from fastdata.images.probe import FORMATS, probe
 from fastdata.system.checksum import crc32c

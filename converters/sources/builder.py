@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastdata.converters.skipped import Skipped, nothing_left
 from fastdata.converters.sources.fields import TextsBuilder, check_field_name, encode_text
 from fastdata.converters.sources.labels import LabelColumn
 from fastdata.converters.sources.listing import (
@@ -18,6 +17,7 @@ from fastdata.converters.sources.listing import (
     clashes_among,
     class_folders,
     fingerprint,
+    nothing_left,
     unfit_size,
 )
 from fastdata.converters.sources.records import (
@@ -28,6 +28,7 @@ from fastdata.converters.sources.records import (
     Store,
     content_fingerprint,
 )
+from fastdata.dataset.manifest import Skipped
 from fastdata.errors import DecodeError, OptionError, SourceError
 from fastdata.images.probe import EXTENSIONS, probe
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from fastdata.converters.skipped import Skipped, nothing_left
 from fastdata.converters.sources.fields import TextsBuilder, check_field_name
 from fastdata.converters.sources.listing import (
     Listing,
@@ -22,8 +21,10 @@ from fastdata.converters.sources.listing import (
     class_folders,
     examine,
     fingerprint,
+    nothing_left,
     unfit,
 )
+from fastdata.dataset.manifest import Skipped
 from fastdata.errors import OptionError, SourceError
 from fastdata.system.untrusted import read_json
 

@@ -13,9 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fastdata.converters.skipped import Skipped
 from fastdata.converters.sources.fields import Column, FieldFile
-from fastdata.dataset.manifest import sha256_text
+from fastdata.dataset.manifest import Skipped, sha256_text
 from fastdata.errors import SourceError
 
 PACKED_DAMAGED = "damaged but packed"
@@ -346,3 +345,11 @@ def read_failure(error: OSError) -> str:
     if error.errno == errno.ELOOP:
         return "symbolic link loop"
     return f"unreadable: {error.strerror}"
+
+
+def nothing_left(source: str, skipped: Sequence[Skipped]) -> str:
+    """Message for a source without any image to pack."""
+    if not skipped:
+        return f"{source}: holds no image"
+    reasons = ", ".join(f"{count} {reason}" for reason, count in count_reasons(skipped).items())
+    return f"{source}: holds no image; left out: {reasons} (first: {skipped[0].name!r})"

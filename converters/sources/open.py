@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from fastdata.converters.skipped import Skipped, nothing_left
 from fastdata.converters.sources.builder import Wanted
 from fastdata.converters.sources.columns import check_columns
 from fastdata.converters.sources.detect import find
@@ -32,11 +31,12 @@ from fastdata.converters.sources.listing import (
     class_folders,
     examine,
     fingerprint,
+    nothing_left,
     read_failure,
     unfit,
 )
 from fastdata.converters.sources.subset import limited, without_duplicates
-from fastdata.dataset.manifest import MARK_NAME
+from fastdata.dataset.manifest import MARK_NAME, Skipped
 from fastdata.errors import OptionError, SourceError
 
 StrPath = str | os.PathLike[str]

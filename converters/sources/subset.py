@@ -10,8 +10,8 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from fastdata.converters.skipped import Skipped
 from fastdata.converters.sources.listing import Listing, Unreadable
+from fastdata.dataset.manifest import Skipped
 from fastdata.errors import OptionError
 from fastdata.plan import rng
 from fastdata.system.threads import Threads

@@ -11,7 +11,8 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -68,6 +69,23 @@ class Shard(Stored):
     index: str | None
 
 
+class Skipped(NamedTuple):
+    """A line of skipped.jsonl: a file left out, or packed although it is damaged.
+
+    Attributes:
+        name: Its path relative to the source.
+        reason: Why: a fixed text, after which a colon may bring detail.
+    """
+
+    name: str
+    reason: str
+
+    @property
+    def kind(self) -> str:
+        """The reason without its detail."""
+        return self.reason.partition(":")[0]
+
+
 @dataclass(frozen=True)
 class Manifest:
     """What a packed data set contains, and how it was made.
@@ -122,6 +140,11 @@ class Manifest:
             "report": None if self.report is None else vars(self.report),
             "catalog": vars(self.catalog),
         }
+
+
+def count_reasons(skipped: Iterable[Skipped]) -> dict[str, int]:
+    """How often each reason comes, without its detail, sorted by reason."""
+    return dict(sorted(Counter(entry.kind for entry in skipped).items()))
 
 
 def fingerprint(

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from fastdata.converters.estimate import PackPlan
     from fastdata.converters.pack import PackReport
     from fastdata.converters.problems import VerifyReport
-    from fastdata.converters.skipped import Skipped
+    from fastdata.dataset.manifest import Skipped
     from fastdata.loaders.export import ExportReport
     from fastdata.loaders.order_quality import Mixing
     from fastdata.report.sheet import Sheet
@@ -182,7 +182,7 @@ def verify_rows(report: "VerifyReport") -> Rows:
 def index_rows(report: "IndexReport") -> Rows:
     """What an index was made of."""
     # Here, because it imports numpy, which --help can do without.
-    from fastdata.converters.skipped import count_reasons
+    from fastdata.dataset.manifest import count_reasons
 
     rows: dict[str, object] = {
         "indexed": report.path,

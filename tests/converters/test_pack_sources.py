@@ -17,9 +17,9 @@ from PIL import Image
 import fastdata as fd
 from fastdata.converters.images.coding import Coding
 from fastdata.converters.pack import pack
-from fastdata.converters.skipped import Skipped
 from fastdata.converters.sources.open import scan
 from fastdata.converters.stages import read_all
+from fastdata.dataset.manifest import Skipped
 from fastdata.errors import SourceError
 from fastdata.images.pixels import decode
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 
 from fastdata.converters.journal import Tally, encode_report
-from fastdata.converters.skipped import Skipped
 from fastdata.dataset.catalog import builder, reader
 from fastdata.dataset.catalog.builder import CatalogRow
+from fastdata.dataset.manifest import Skipped
 
 FIELDS = ("json", "txt")
 

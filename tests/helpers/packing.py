@@ -11,11 +11,11 @@ from PIL import Image
 
 from fastdata.converters import stages
 from fastdata.converters.images.coding import Coding
-from fastdata.converters.skipped import Skipped
 from fastdata.converters.sources.listing import Listing
 from fastdata.converters.stages import Loaded
 from fastdata.dataset import manifest
 from fastdata.dataset.lmdb.file import open_file, read_manifest
+from fastdata.dataset.manifest import Skipped
 
 KINDS = pytest.mark.parametrize("name", ["shards", "one.lmdb"])
 

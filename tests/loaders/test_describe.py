@@ -17,7 +17,7 @@ from fastdata.cli import console
 from fastdata.converters.check.index import IndexReport
 from fastdata.converters.pack import pack
 from fastdata.converters.problems import Problem, VerifyReport
-from fastdata.converters.skipped import Skipped
+from fastdata.dataset.manifest import Skipped
 from fastdata.loaders.describe import describe, histogram
 from fastdata.loaders.export import export
 from fastdata.report.sheet import Sheet

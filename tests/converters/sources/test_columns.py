@@ -12,7 +12,7 @@ from packing import load, picture
 from source_files import Found, packed, pixels_of
 
 from fastdata.converters.pack import pack
-from fastdata.converters.skipped import Skipped
+from fastdata.dataset.manifest import Skipped
 from fastdata.errors import ShardError, SourceError
 
 

@@ -15,11 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from packing import picture
 
 from fastdata.converters.images.coding import Coding
-from fastdata.converters.skipped import Skipped
 from fastdata.converters.sources.file_list import list_from, read_classes
 from fastdata.converters.sources.listing import Listing
 from fastdata.converters.sources.open import scan
 from fastdata.converters.stages import Loaded, load
+from fastdata.dataset.manifest import Skipped
 from fastdata.errors import SourceError
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from fastdata.converters.skipped import count_reasons
 from fastdata.converters.sources.listing import Listing, clashes
 from fastdata.converters.sources.open import scan
+from fastdata.dataset.manifest import count_reasons
 from fastdata.errors import OptionError, SourceError
 
 # One part of a path: anything but a slash, a NUL and a dot in front.

@@ -17,8 +17,8 @@ from packing import content, picture
 from source_files import Found, expected, interrupt, mds, packed, pixels_of, tfrecord
 
 from fastdata.converters.pack import pack
-from fastdata.converters.skipped import Skipped
 from fastdata.converters.sources.formats import tfrecord as tfrecord_module
+from fastdata.dataset.manifest import Skipped
 from fastdata.errors import MissingExtraError, OptionError, ShardError, SourceError
 
 NUMBERS = range(9)

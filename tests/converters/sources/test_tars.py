@@ -16,9 +16,9 @@ from fastdata.converters import pack_run
 from fastdata.converters.estimate import estimate_pack
 from fastdata.converters.images.coding import Coding
 from fastdata.converters.pack import pack
-from fastdata.converters.skipped import Skipped
 from fastdata.converters.sources.open import Selection
 from fastdata.converters.stages import read_all
+from fastdata.dataset.manifest import Skipped
 from fastdata.errors import ManifestError, OptionError, ShardError, SourceError
 
 # webdataset leaves its own files to be closed whenever
