@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastdata.converters.sources.fields import Column, FieldFile
-from fastdata.dataset.manifest import Skipped, sha256_text
+from fastdata.dataset.manifest import Skipped, count_reasons, sha256_text
 from fastdata.errors import SourceError
 
 PACKED_DAMAGED = "damaged but packed"
