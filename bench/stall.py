@@ -34,6 +34,7 @@ from fastdata import native
 from fastdata.batch.decoder import NativeDecoder, PendingBatch
 from fastdata.loaders.readers.packed import open_source
 
+_CORE = native.load()  # now: the rounds with OpenCV hide it
 _CHUNK = 50_000  # additions between two checks of the loader: about 0.6 ms
 
 
@@ -103,11 +104,10 @@ class Background:
     def __init__(self, path: Path) -> None:
         """Start the thread, with no work yet."""
         source = open_source(path)
-        core = native.load()
-        assert core is not None
+        assert _CORE is not None
         self._ids = np.arange(min(len(source), 1024), dtype=np.int64)
         rows = source.rows(self._ids)
-        self._decoder = NativeDecoder(core, source, 1)
+        self._decoder = NativeDecoder(_CORE, source, 1)
         self._encoded = self._decoder.encoded(self._ids, rows)
         sizes = np.stack([rows["width"], rows["height"]], axis=1).astype(np.int64)
         crop = fd.RandomResizedCrop(224, flip=0.5)
