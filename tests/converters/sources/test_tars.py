@@ -244,7 +244,7 @@ def test_what_is_two_things_must_be_said(tmp_path: Path) -> None:
         pack(source, tmp_path / "out")
     assert pack(source, tmp_path / "tars", kind="webdataset").samples == 9
     assert pack(source, tmp_path / "images", kind="folder").samples == 1
-    with pytest.raises(OptionError, match=r"from folder, packed, .*found 'zip'"):
+    with pytest.raises(OptionError, match=r"one of folder, packed, .*found 'zip'"):
         pack(source, tmp_path / "out", kind="zip")
 
 
