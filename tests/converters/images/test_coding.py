@@ -346,7 +346,7 @@ def test_npy_headers_are_read_strictly() -> None:
     for array in others:
         buffer = io.BytesIO()
         np.save(buffer, array)
-        with pytest.raises(DecodeError, match=r"holds no \(H, W, 3\) uint8"):
+        with pytest.raises(DecodeError, match=r"not \(H, W, 3\) uint8"):
             probe(buffer.getvalue())
     for data in (good.getvalue() + b"x", good.getvalue()[:-1]):
         with pytest.raises(DecodeError, match=r"damaged NPY: .* bytes instead of 188"):
