@@ -204,7 +204,7 @@ def test_failure_stops_all_threads(tmp_path: Path) -> None:
         ({"scale": 0.0}, "scale must be above 0 and at most 4, not 0.0"),
         ({"scale": float("nan")}, "scale .* not nan"),
         ({"scale": 4.1}, "scale .* not 4.1"),
-        ({"workers": 0}, "workers must be 1 or more, found 0"),
+        ({"workers": 0}, "workers must be from 1 to 1024, found 0"),
     ],
 )
 def test_options_out_of_range(
